@@ -63,6 +63,24 @@ def test_mistakes(refused, words, wrong, command):
     assert line.endswith(f"(see circlet{command} --help)")
 
 
+@pytest.mark.parametrize(
+    "words",
+    [
+        "predict . -",
+        "evaluate . data",
+        "info .",
+        "explain . text",
+        "compress .",
+        "export . a.onnx",
+        "serve . --port 0",
+    ],
+)
+def test_a_folder_without_a_model(refused, words, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert "is not a circlet model" in refused(*words.split())
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_folders_of_the_user_are_temporary(circlet):
     """Without this, the check of `home` at the end of the session would prove nothing."""
     import matplotlib

@@ -99,7 +99,6 @@ def test_from_inside_the_folder(circlet, copied, monkeypatch):
 
 
 def test_mistakes(refused, copied, tmp_path):
-    assert "is not a circlet model" in refused("compress", tmp_path)
     assert "`store`: found 'int2'; wanted one of" in refused("compress", copied, "--store", "int2")
     assert "found --loss and --size; wanted one" in refused("compress", copied, "--loss", "1", "--size", "5MB")
     assert "--size: found '5 apples'; wanted a size such as" in refused("compress", copied, "--size", "5 apples")

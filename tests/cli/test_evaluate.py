@@ -113,9 +113,6 @@ class TestMistakes:
         path = write_jsonl(tmp_path / "games.jsonl", [{"text": "a chess game", "labels": ["game", "chess"]}])
         assert "games.jsonl: found 2 labels, none of which the model knows" in refused("evaluate", model, path)
 
-    def test_no_model(self, refused, data, tmp_path):
-        assert "is not a circlet model" in refused("evaluate", tmp_path, data)
-
 
 REPORT = Decisions(
     sp.csr_matrix(np.array([[1, 0, 0], [1, 0, 0]]), dtype=np.float32), sp.csr_matrix([[0.9, 0, 0], [0, 0.8, 0]])

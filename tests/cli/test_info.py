@@ -123,9 +123,6 @@ class TestMistakes:
         )
         assert not (tmp_path / "a.png").exists()
 
-    def test_no_model(self, refused, tmp_path):
-        assert "is not a circlet model" in refused("info", tmp_path)
-
     def test_an_interrupted_run_is_not_a_model(self, refused, tmp_path):
         (tmp_path / "checkpoint.safetensors").touch()
         for words in (["predict", tmp_path, "-"], ["info", tmp_path]):

@@ -161,7 +161,7 @@ class TestFinishedModel:
 
 
 class TestContinue:
-    def test_new_labels_are_learned_and_old_ones_kept(self, circlet, works, finished, more, data):
+    def test_new_labels_are_learned_and_old_ones_kept(self, circlet, works, model, finished, more, data):
         before = json.loads((finished / "config.json").read_text(encoding="utf-8"))
         done = works("train", more, "--model", finished, "--continue", "--epochs", "15", "--lr", "0.01", "--json")
         assert "120 documents, 5 labels" in done.stderr
@@ -176,18 +176,7 @@ class TestContinue:
         after = json.loads((finished / "config.json").read_text(encoding="utf-8"))
         for name in ("network", "n_features", "scaling", "calibration", "texts"):
             assert after[name] == before[name]
-        assert sorted(contents(finished)) == sorted(
-            [
-                "MODEL_CARD.md",
-                "config.json",
-                "history.json",
-                "labels.txt",
-                "remembered.safetensors",
-                "vectorizer.json",
-                "vectorizer.safetensors",
-                "weights.safetensors",
-            ]
-        )
+        assert contents(finished).keys() == contents(model).keys()
 
     def test_five_epochs_at_half_the_rate_unless_told_otherwise(self, circlet, finished, more, topics):
         before = Model.load(finished)
@@ -203,23 +192,13 @@ class TestContinue:
 
     @pytest.mark.parametrize(
         "option",
-        [
-            ["--dim", "8"],
-            ["--head", "fc"],
-            ["--hidden", "8"],
-            ["--dropout", "0.1"],
-            ["--scaling", "l2"],
-            ["--min-df", "2"],
-            ["--validation", "0.2"],
-            ["--metric", "P@1"],
-            ["--patience", "2"],
-            ["--members", "2"],
-        ],
-    )
+        ["dim 8", "head fc", "hidden 8", "dropout 0.1", "scaling l2", "min-df 2", "validation 0.2", "metric P@1",
+         "patience 2", "members 2"],
+    )  # fmt: skip
     def test_what_the_model_is_cannot_change(self, refused, option, finished, more):
         before = contents(finished)
-        name = option[0].removeprefix("--").replace("-", "_")
-        line = refused("train", more, "--model", finished, "--continue", *option)
+        name = option.split()[0].replace("-", "_")
+        line = refused("train", more, "--model", finished, "--continue", *f"--{option}".split())
         assert f"--continue: {name} can't change, only {', '.join(FURTHER)}" in line
         assert contents(finished) == before
 

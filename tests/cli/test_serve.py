@@ -91,9 +91,6 @@ class TestMistakes:
     def test_no_model(self, refused):
         assert refused("serve").endswith("wanted one or more folders, or --demo")
 
-    def test_unknown_model(self, refused, tmp_path):
-        assert "is not a circlet model" in refused("serve", tmp_path / "none", "--port", 0)
-
     def test_damaged_model(self, refused, model, tmp_path):
         shutil.copytree(model, tmp_path / "damaged")
         (tmp_path / "damaged" / "labels.txt").write_text("x\n", encoding="utf-8")

@@ -56,7 +56,7 @@ def compress(
 
     The copy is the smallest one that loses at most --loss points, or the best one that fits into --size. Training
     stores some held-out rows with the model to measure this. A model of few documents was trained on all of them;
-    the loss of its calibration run, which some documents were left out of, is used instead.
+    the loss of a calibration run without some of them, is used instead.
 
     Rounding can't be undone, so the command never replaces a model. Evaluate the copy, then remove the one you do
     not need. The copy has no index of documents (--keep-index), which would be most of its size.

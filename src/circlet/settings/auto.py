@@ -208,7 +208,7 @@ MORE_FEATURES = 100_000
 FEW_SHOT_SHARE, FEW_SHOT = 1e-3, 3
 #: More dimensions than these do not separate few-shot labels any better.
 FEW_SHOT_DIM = 5000
-BY_HEART = "rare labels are learned by heart"
+MEMORIZED = "rare labels are memorized"
 #: Above this number of documents, batches are larger, and Adam also trains the first layer, since rare words occur
 #: often enough. The trial is too short to decide this.
 VERY_MANY = 200_000
@@ -267,7 +267,7 @@ def _validation(facts: Facts, effort: Effort) -> tuple[int, str]:
     if n < 20:
         return 0, "too few documents to hold any out"
     if facts.final_epoch and n <= effort.calibration_run:
-        return min(600, round(0.3 * n)), "enough to calibrate; the model learns from them all the same"
+        return min(600, round(0.3 * n)), "enough to calibrate; the model is trained on them, too"
     return min(2000, max(round(0.02 * n), min(n // 10, 300))), "enough to decide and to calibrate"
 
 
@@ -280,7 +280,7 @@ def _epochs(facts: Facts, effort: Effort) -> tuple[int, str]:
         return epochs, "more documents need fewer epochs"
     needed = math.ceil(effort.steps / math.ceil(n / batch_size(facts, effort)[0]))
     if facts.few_shot:
-        return max(own, 2 * min(needed, effort.epochs + 10)), BY_HEART
+        return max(own, 2 * min(needed, effort.epochs + 10)), MEMORIZED
     if n > SMALL_BATCHES:
         # A dozen epochs are enough, however few documents there are.
         needed = max(needed, min(12, round(effort.epochs * (ALL_EPOCHS / n) ** effort.fewer)))
@@ -307,9 +307,9 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
     if facts.texts and (facts.documents <= FEW_TEXTS or _char_ngrams(facts, effort)[0]):
-        return (effort.hidden // 2,), "enough for texts whose many features would make more of it large"
+        return (effort.hidden // 2,), "enough for texts; their many features would make a wider layer large"
     if facts.documents > VERY_MANY:
-        return (1024,), "more dimensions do as much, and need less memory if there are many features"
+        return (1024,), "larger codes do as much, and need less memory with many features"
     if facts.documents > MANY_DOCUMENTS:
         return (effort.many[2],), "as the preset says for many documents"
     return (effort.hidden,), "as the preset says"
@@ -318,11 +318,11 @@ def _hidden(facts: Facts, effort: Effort) -> tuple[tuple[int, ...], str]:
 def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
     points, n = effort.dropout, max(1, facts.documents)
     if facts.few_shot:
-        return (0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3), BY_HEART
+        return (0.1 if SMALL_BATCHES < n <= FEW_TEXTS else 0.3), MEMORIZED
     if facts.features is not None and facts.features < effort.hidden and n <= VERY_MANY:
         return effort.few_features, "fewer features than hidden units"
     if n > VERY_MANY and facts.adam:
-        return 0.4, "very many documents, whose rare words are learned by AdamW"
+        return 0.4, "very many documents: AdamW learns their rare words"
     if n <= points[0][0] or len(points) == 1:
         return points[0][1], "as the preset says"
     for (below, high), (above, low) in pairwise(points):
@@ -334,16 +334,16 @@ def _dropout(facts: Facts, effort: Effort) -> tuple[float, str]:
 
 def _dim(facts: Facts, effort: Effort) -> tuple[int, str]:
     if 1.25 * facts.labels < DIM:
-        return max(32, math.ceil(1.25 * facts.labels)), "a few more than labels"
+        return max(32, math.ceil(1.25 * facts.labels)), "a few more than there are labels"
     if facts.few_shot:
-        return min(math.ceil(facts.labels / 20) * 10, FEW_SHOT_DIM), "as many as tell rare labels apart"
+        return min(math.ceil(facts.labels / 20) * 10, FEW_SHOT_DIM), "enough to tell rare labels apart"
     product = facts.documents * facts.labels
     grown = DIM * effort.dim * max(1.0, product / MANY) ** 0.45
     if facts.documents > VERY_MANY:
         grown *= 2
     # More dimensions than half the number of labels do not separate labels any better.
     dim = round(min(grown, max(DIM, facts.labels / 2)) / 10) * 10
-    return dim, "as the preset says" if product <= MANY else "many documents can teach, and many labels need, more"
+    return dim, "as the preset says" if product <= MANY else "many documents and labels need more"
 
 
 def _char_ngrams(facts: Facts, effort: Effort) -> tuple[tuple[int, int] | None, str]:
@@ -364,7 +364,7 @@ def _max_features(facts: Facts, effort: Effort) -> tuple[int | None, str]:
 
 def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
     if facts.texts and facts.documents > FEW_TEXTS and not facts.few_shot:
-        return 2, "a word of one text among many teaches nothing"
+        return 2, "a word in a single text of many is of no use"
     return 1, "all words" if facts.texts else "documents are not texts"
 
 
@@ -374,7 +374,7 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
     if not facts.sparse:
         return "same", "the features are dense"
     if facts.few_shot:
-        return "same", BY_HEART
+        return "same", MEMORIZED
     if facts.documents > VERY_MANY:
         return "same", "very many documents show rare words often enough"
     return "sgd", "usually better for sparse features"
@@ -382,7 +382,7 @@ def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
 
 def _lr(facts: Facts, effort: Effort) -> tuple[float, str]:
     if facts.few_shot and facts.documents <= FEW_TEXTS:
-        return 3e-3, BY_HEART
+        return 3e-3, MEMORIZED
     if MANY_DOCUMENTS < facts.documents <= VERY_MANY:
         return effort.many[1], "as the preset says for many documents"
     return effort.lr, "as the preset says"
