@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from functools import cache
 from importlib import import_module
-from importlib.metadata import EntryPoint, entry_points
 from typing import TYPE_CHECKING, Any, ClassVar
 
 import numpy as np
@@ -24,6 +23,8 @@ import numpy.typing as npt
 from circlet.errors import DataError, ParameterError
 
 if TYPE_CHECKING:
+    from importlib.metadata import EntryPoint
+
     import torch
 
 __all__ = [
@@ -245,6 +246,8 @@ def register(encoder: type[TextEncoder]) -> type[TextEncoder]:
 
 @cache
 def _installed() -> dict[str, EntryPoint]:
+    from importlib.metadata import EntryPoint, entry_points  # which most commands need not wait for
+
     found = {each.name: each for each in entry_points(group=GROUP)}
     for package in BESIDE:
         own: dict[str, str] = import_module(package).ENCODERS

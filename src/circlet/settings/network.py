@@ -71,6 +71,8 @@ class Kind:
         Names that are valid values; may grow later.
     auto : bool
         Whether "auto" is valid as well.
+    listed : bool
+        Whether the help lists the names; it takes long where packages are asked for them.
     """
 
     type: type
@@ -80,6 +82,7 @@ class Kind:
     documented: str = ""
     names: Collection[str] = ()
     auto: bool = False
+    listed: bool = True
 
     @property
     def words(self) -> str:
@@ -92,8 +95,8 @@ class Kind:
 
     @property
     def choices(self) -> tuple[str, ...]:
-        """The names that are valid values; empty if values are not names."""
-        return (*([AUTO] if self.auto else []), *self.names)
+        """The names that the help lists; empty if values are not names."""
+        return (*([AUTO] if self.auto else []), *self.names) if self.listed else ()
 
     def checked(self, name: str, value: Any) -> Any:
         """Convert a valid value to Python's types (JSON has no NumPy numbers), or raise `ParameterError`."""
@@ -339,8 +342,8 @@ class NetworkSettings:
     encoder: str = setting(
         NETWORK,
         FEATURES,
-        among(ENCODERS),
-        "Input of the hidden layers",
+        Kind(str, "NAME", names=ENCODERS, listed=False),
+        "Input of the hidden layers: features, or an encoder of texts, such as cnn.",
         "features is feature rows, or the weighted words of texts in any order; the others make vectors of texts. "
         "See `circlet.encoders`.",
     )
