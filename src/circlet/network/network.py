@@ -97,8 +97,10 @@ class Scorer(nn.Module, scorers.Scorer):
     ----------
     codebook : Codebook or None
     n_labels : int
-    scaled, biased : bool
-        Whether there is a scale, and a bias per label.
+    scaled : bool
+        Whether there is a scale.
+    biased : bool
+        Whether there is a bias per label.
     absolute : bool
         Whether similarities lose their sign.
     """
