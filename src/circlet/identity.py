@@ -1,7 +1,6 @@
 """Identify a run by everything that determines its results, to tell whether a resumed run is the same.
 
-Checkpoints, descriptions of runs, partial outputs, plans of bulk tagging, searches and measurements store such a
-record with their progress.
+Checkpoints, partial outputs, plans of bulk tagging, searches and measurements store such a record.
 """
 
 from __future__ import annotations
@@ -13,9 +12,6 @@ from dataclasses import MISSING, fields
 from typing import Any, NamedTuple
 
 __all__ = ["Difference", "Identity"]
-
-#: Stands for a missing value without a default.
-_UNSET = "unset"
 
 
 class Difference(NamedTuple):
@@ -70,18 +66,15 @@ class Identity:
     @property
     def digest(self) -> str:
         """Return a digest of the values that differ from their defaults."""
-        counted = {
-            name: value
-            for name, value in self.values.items()
-            if name not in self.defaults or value != self.defaults[name]
-        }
+        missing = object()
+        counted = {name: each for name, each in self.values.items() if self.defaults.get(name, missing) != each}
         return hashlib.sha256(json.dumps(counted, sort_keys=True).encode()).hexdigest()
 
     def differences(self, before: Mapping[str, Any]) -> list[Difference]:
         """Return the differences from the values of an earlier run; empty if it was the same run."""
         found = []
         for name in dict.fromkeys((*self.values, *before)):
-            then, now = (each.get(name, self.defaults.get(name, _UNSET)) for each in (before, self.values))
+            then, now = (each.get(name, self.defaults.get(name, "unset")) for each in (before, self.values))
             if then != now:
                 found.append(Difference(name, then, now, self.words.get(name)))
         return found

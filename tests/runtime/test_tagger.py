@@ -132,16 +132,11 @@ def test_a_folder_that_the_command_wrote(tmp_path, made, some):
         np.testing.assert_allclose(chances, model.probabilities(scores), atol=1e-5)
 
 
-def test_circlet_load(tmp_path, made):
-    made("texts").save(tmp_path)
-    assert isinstance(circlet.load(tmp_path), Tagger)
-
-
 def test_columns_of_a_data_frame(tmp_path):
     pandas = pytest.importorskip("pandas")
     frame = pandas.DataFrame(ROWS, columns=["a", "b", "c"])
     learner().fit(frame, Y).save(tmp_path)
-    tagger = load(tmp_path)
+    tagger = circlet.load(tmp_path)
     assert tagger.suggest(frame[:2])[0].shape == (2, 3)
     with pytest.raises(DataError, match="a data frame with other columns"):
         tagger.suggest(frame[["b", "a", "c"]])

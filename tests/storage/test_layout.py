@@ -178,18 +178,19 @@ def test_other_formats(folder, change_config):
         read_config(folder)
 
 
-class TestNoConfiguration:
-    def test_another_folder(self, tmp_path):
-        with pytest.raises(DataError, match=r"is not a circlet model: found no config\.json in it"):
-            read_config(tmp_path)
-
-    def test_an_interrupted_run_of_the_command(self, tmp_path):
-        (tmp_path / "checkpoint.safetensors").touch()
-        (tmp_path / "run.json").touch()
-        with pytest.raises(DataError, match=r"not a circlet model yet.*circlet train DATA --model .* --resume"):
-            read_config(tmp_path)
-
-    def test_an_interrupted_run_of_python(self, tmp_path):
-        (tmp_path / "checkpoint.safetensors").touch()
-        with pytest.raises(DataError, match="the same `fit`, resume=True"):
-            read_config(tmp_path)
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        ((), r"is not a circlet model: found no config\.json in it"),
+        (
+            ("checkpoint.safetensors", "run.json"),
+            "not a circlet model yet.*circlet train DATA --model .* --resume",
+        ),
+        (("checkpoint.safetensors",), "the same `fit`, resume=True"),
+    ],
+)
+def test_no_configuration(names, message, tmp_path):
+    for name in names:
+        (tmp_path / name).touch()
+    with pytest.raises(DataError, match=message):
+        read_config(tmp_path)

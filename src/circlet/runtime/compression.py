@@ -60,21 +60,6 @@ from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.publish import Publication
 from circlet.storage.tensors import Array, Stored
 
-__all__ = [
-    "METRIC",
-    "Curve",
-    "Found",
-    "Tried",
-    "best_that_fits",
-    "check_output",
-    "compress",
-    "curve_of",
-    "known_losses",
-    "losses_by_rounding",
-    "sample_from",
-    "smallest_within",
-]
-
 #: The metric of which a copy loses points; a point is a hundredth.
 METRIC = "nDCG@5"
 
@@ -234,14 +219,12 @@ def losses_by_rounding(
     tried: tuple[int, int, int] = (-4, 3, 6),
     enough: tuple[float, float] = (0.1, 1.0),
 ) -> dict[str, list[list[float]]]:
-    """Measure how many points of `METRIC` a model of one network loses when its weights are rounded.
+    """Measure how many points of `METRIC` a model of one network loses on a sample when its weights are rounded.
 
     Parameters
     ----------
     model : Contents
-        What `Model.contents` returns.
     sample : Sample
-        Rows to measure on, with their labels.
     tried : (finest, first, coarsest)
         Range of the coarseness, in half octaves.
     enough : (few, many)
@@ -310,48 +293,23 @@ def _metric(model: RuntimeModel, sample: Sample) -> float:
 
 @dataclass(frozen=True)
 class Tried:
-    """A copy that was tried.
+    """A copy that was tried."""
 
-    Parameters
-    ----------
-    coarseness : float
-        See `circlet.storage.packed_weights.rounded`.
-    bytes : int
-        Size of the whole folder; an upper bound, a few bytes too large.
-    loss : float
-        Points of the metric that the copy, or the calibration run, loses.
-    """
-
-    coarseness: float
-    bytes: int
-    loss: float
+    coarseness: float  # see `circlet.storage.packed_weights.rounded`
+    bytes: int  # of the whole folder; an upper bound, a few bytes too large
+    loss: float  # points of the metric that the copy, or the calibration run, loses
 
 
 @dataclass(frozen=True)
 class Found:
-    """The result of a search.
+    """The result of a search."""
 
-    Parameters
-    ----------
-    folder : Path
-        The model itself.
-    config : dict
-        Its configuration.
-    weights : dict
-        Packed weights of the copy.
-    chosen : Tried
-    tried : list of Tried
-        All copies that were tried, from fine to coarse.
-    metric : float or None
-        Metric of the model itself on the sample; None without a sample.
-    """
-
-    folder: Path
-    config: dict[str, Any]
-    weights: dict[str, Array]
+    folder: Path  # of the model itself
+    config: dict[str, Any]  # of the model itself
+    weights: dict[str, Array]  # of the copy, packed
     chosen: Tried
-    tried: list[Tried]
-    metric: float | None
+    tried: list[Tried]  # all copies that were tried, from fine to coarse
+    metric: float | None  # of the model itself on the sample; None without a sample
 
     def write(self, output: Path) -> None:
         """Write the copy atomically to a new folder."""
@@ -361,16 +319,9 @@ class Found:
 def smallest_within(
     folder: Path, known: Sample | Curve, loss: float, watch: Callable[[Tried], None] = lambda tried: None
 ) -> Found:
-    """Find the smallest copy of a model that loses at most `loss` points.
+    """Find the smallest copy of a model that loses at most `loss` points; `watch` gets each copy tried.
 
-    Parameters
-    ----------
-    folder : Path
-    known : Sample or Curve
-        Rows to measure on, or the loss of the calibration run.
-    loss : float
-    watch : callable
-        Called with each copy tried.
+    `known` are rows to measure on, or the loss of the calibration run.
     """
     if not loss >= 0:
         raise ParameterError(f"found `loss` {loss!r}; wanted a number of points >= 0")

@@ -38,63 +38,23 @@ from circlet.storage.network_spec import members_of
 from circlet.storage.tensors import Stored, map_tensors, stored
 from circlet.version import __version__
 
-__all__ = [
-    "ESTIMATOR_FORMAT",
-    "KEPT",
-    "KINDS",
-    "Contents",
-    "Parts",
-    "classes_of",
-    "kept_epochs",
-    "labels_text",
-    "metrics_of",
-    "other_tensors",
-    "parts_of",
-    "read",
-    "read_estimator",
-    "read_history",
-    "read_labels",
-    "read_weights",
-    "write_text_input",
-]
-
-
 Tensor = TypeVar("Tensor")
 
 
 @dataclass
 class Contents(Generic[Tensor]):
-    """The content of a model's folder.
+    """The content of a model's folder."""
 
-    Parameters
-    ----------
-    config : dict
-        Content of `config.json`.
-    tensors : dict
-        Weights and arrays by name.
-    history : list of dict
-    label_names : list of str or None
-    vectorizer : TextVectorizer, TextInput or None
-        What makes rows of texts.
-    sample, remembered : Sample or None
-        Only read for further training or copying.
-    estimator : dict or None
-        Content of `estimator.json`, if requested.
-    index : Index or None
-    label_uris : list of str or None
-        URIs of the labels, if they have names as well.
-    """
-
-    config: dict[str, Any]
-    tensors: dict[str, Tensor]
+    config: dict[str, Any]  # `config.json`
+    tensors: dict[str, Tensor]  # weights and arrays by name
     history: list[dict[str, Any]]
     label_names: list[str] | None
-    vectorizer: TextVectorizer | TextInput | None
-    sample: Sample | None = None
+    vectorizer: TextVectorizer | TextInput | None  # makes rows of texts
+    sample: Sample | None = None  # the samples are only read for further training or copying
     remembered: Sample | None = None
-    estimator: dict[str, Any] | None = None
+    estimator: dict[str, Any] | None = None  # `estimator.json`, if requested
     index: Index | None = None
-    label_uris: list[str] | None = None
+    label_uris: list[str] | None = None  # if labels have names as well
 
     @property
     def encoder(self) -> TextEncoder | None:

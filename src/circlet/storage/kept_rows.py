@@ -24,19 +24,6 @@ from circlet.storage.layout import INDEX, SAMPLE, checked
 from circlet.storage.network_spec import Member, members_of
 from circlet.storage.tensors import map_tensors
 
-__all__ = [
-    "REMEMBERED_NUMBERS",
-    "Index",
-    "Sample",
-    "merged",
-    "read_index",
-    "read_sample",
-    "sample_of",
-    "vector_width",
-    "write_index",
-    "write_sample",
-]
-
 #: Limits on held-out rows: their number, and the total number of their feature values (2 MB).
 ROWS, NUMBERS = 2000, 250_000
 #: The limit on feature values of remembered rows: 4 MB.

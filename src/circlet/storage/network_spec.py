@@ -16,19 +16,6 @@ from circlet.settings.network import NetworkSettings
 from circlet.storage.layout import MOST_LABELS
 from circlet.storage.tensors import Stored, type_name
 
-__all__ = [
-    "BESIDE",
-    "BIAS",
-    "LOG_SCALE",
-    "Member",
-    "check_shapes",
-    "check_weights",
-    "hidden_layers",
-    "member_prefix",
-    "members_of",
-    "shapes_of",
-]
-
 #: The layer that takes an encoder's vectors beside features.
 BESIDE = "beside"
 #: The names of a scorer's weights.

@@ -34,15 +34,6 @@ import numpy.typing as npt
 from circlet.errors import DataError
 from circlet.storage.tensors import Array, Floats, Stored, check_finite, check_scales, exact, is_matrix, type_name
 
-__all__ = [
-    "DEFLATED",
-    "alike",
-    "packed",
-    "rounded",
-    "steps_of",
-    "stored",
-]
-
 
 def steps_of(tensors: Mapping[str, Array], store: str) -> dict[str, Floats]:
     """Compute the rounding step of each row of the float32 matrices, `(rows,)`, for a coarseness of 1.
@@ -71,13 +62,7 @@ def steps_of(tensors: Mapping[str, Array], store: str) -> dict[str, Floats]:
 def rounded(tensors: Mapping[str, Array], steps: Mapping[str, Floats], coarseness: float) -> dict[str, Stored]:
     """Round matrices to integers −127…127; tensors without steps stay unchanged.
 
-    Parameters
-    ----------
-    tensors : mapping of str to ndarray
-    steps : mapping of str to ndarray of shape (rows,)
-        The result of `steps_of`.
-    coarseness : float
-        Factor of the steps. A row with numbers above 127 steps gets a larger step.
+    The steps are those of `steps_of`, times the coarseness. A row with numbers above 127 steps gets a larger step.
     """
     return {
         name: Stored(tensor) if name not in steps else _rounded(tensor, np.float32(coarseness) * steps[name])
@@ -86,15 +71,7 @@ def rounded(tensors: Mapping[str, Array], steps: Mapping[str, Floats], coarsenes
 
 
 def alike(matrix: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
-    """Find the distinct rows of a matrix.
-
-    Returns
-    -------
-    first : ndarray of int64
-        The first occurrence of each distinct row, ascending.
-    which : ndarray of int64 of shape (rows,)
-        For each row, the position in `first` of the row that it equals.
-    """
+    """Return the first occurrence of each distinct row, ascending, and for each row its position among these."""
     seen: dict[bytes, int] = {}
     digests = (blake2b(row, digest_size=16).digest() for row in np.ascontiguousarray(matrix))
     which = np.fromiter((seen.setdefault(each, len(seen)) for each in digests), np.int64, len(matrix))
@@ -164,10 +141,13 @@ def _encoded(numbers: npt.NDArray[np.int8], scales: Floats) -> bytes:
     large = sizes > 1
     dense = len(values) >= 0.4 * len(flat)  # flags then take fewer bytes than counts of zeros
     places = np.packbits(present) if dense else _zeros_before(np.flatnonzero(present))
+    # Each row is 0 if it is new, or else how many distinct rows back its equal is, from 1.
+    known = np.maximum.accumulate(np.append(-1, which))[:-1]  # the last distinct row before each row
+    turns = np.where(which > known, 0, known - which + 1).astype("<u4")
     return b"".join(
         (
             _SIZES.pack(*numbers.shape, len(first), dense, len(places)),
-            _deflated(_turns(which), zlib.Z_DEFAULT_STRATEGY),
+            _deflated(turns, zlib.Z_DEFAULT_STRATEGY),
             _deflated(scales[first].astype("<f4"), zlib.Z_DEFAULT_STRATEGY),
             _deflated(places),
             _deflated(np.packbits(large)),
@@ -213,14 +193,8 @@ def _values(content: bytes, count: int) -> npt.NDArray[np.int8]:
     return values
 
 
-def _turns(which: npt.NDArray[np.int64]) -> npt.NDArray[np.uint32]:
-    """Encode each row as 0 if it is new, or else as how many distinct rows back its equal is, from 1."""
-    known = np.maximum.accumulate(np.append(-1, which))[:-1]  # the last distinct row before each row
-    return np.where(which > known, 0, known - which + 1).astype("<u4")
-
-
 def _rows_at(turns: npt.NDArray[np.uint32], different: int) -> npt.NDArray[np.int64]:
-    """Invert `_turns`; raise `ValueError` if the number of distinct rows is not `different`."""
+    """Decode which of the distinct rows each row equals; raise `ValueError` for another number of these."""
     known = np.cumsum(turns == 0)
     which = known - np.maximum(turns, 1).astype(np.int64)
     if len(turns) and (int(known[-1]) != different or int(which.min()) < 0):

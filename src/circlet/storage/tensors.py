@@ -29,23 +29,6 @@ import numpy.typing as npt
 from circlet import files
 from circlet.errors import DataError, ParameterError
 
-__all__ = [
-    "BFLOAT16",
-    "STORES",
-    "Stored",
-    "check_finite",
-    "check_scales",
-    "check_store",
-    "exact",
-    "is_matrix",
-    "map_tensors",
-    "packed",
-    "place_in_file",
-    "release",
-    "stored",
-    "type_name",
-]
-
 #: NumPy has no bfloat16 (the upper 16 bits of a float32). This type distinguishes it from integers.
 BFLOAT16 = np.dtype([("bfloat16", "<u2")])
 #: Types by their names in a file.
@@ -151,8 +134,8 @@ LEAST_SCALE = float(np.finfo(np.float32).tiny)
 #: Scales that int4 tries for a row, as fractions of the scale that fits its largest number. If that number is an
 #: outlier, clipping it reduces the error of the others.
 CUTS = (1.0, 0.9, 0.8, 0.7, 0.6, 0.5)
-#: The two numbers in each byte; the lower half comes first. Each is stored as 1…15, for −7…7; in a row of odd
-#: length, the last half byte is 0.
+#: The two numbers in each byte; the lower half comes first. Each is stored as 1…15, for −7…7; a row of odd length
+#: ends with a half byte of 0.
 HALVES = np.stack([np.arange(256) % 16 - 8, np.arange(256) // 16 - 8], axis=1).astype(np.float32)
 
 Array: TypeAlias = "npt.NDArray[Any]"
@@ -161,24 +144,12 @@ Floats: TypeAlias = "npt.NDArray[np.float32]"
 
 @dataclass(frozen=True, eq=False)
 class Stored:
-    """A tensor as stored, possibly in fewer bits.
+    """A tensor as stored, possibly in fewer bits."""
 
-    Parameters
-    ----------
-    numbers : ndarray
-        Numbers in the stored type.
-    scales : ndarray of shape (rows,) or None
-        Factors of the rows of a matrix of integers.
-    rounded : bool
-        Whether the tensor is a rounded float32 matrix.
-    columns : int or None
-        Length of a row if each byte holds two integers.
-    """
-
-    numbers: Array
-    scales: Floats | None = None
-    rounded: bool = False
-    columns: int | None = None
+    numbers: Array  # in the stored type
+    scales: Floats | None = None  # factors of the rows of a matrix of integers
+    rounded: bool = False  # whether the tensor is a rounded float32 matrix
+    columns: int | None = None  # length of a row if each byte holds two integers
 
     @property
     def shape(self) -> tuple[int, ...]:
@@ -191,10 +162,7 @@ class Stored:
         return np.dtype(np.float32) if self.rounded else self.numbers.dtype
 
     def read(self, rows: Any = ...) -> Array:
-        """Return the tensor, or the rows in an array or slice, in the type `dtype`.
-
-        The result is a view if the whole tensor is stored in that type.
-        """
+        """Return the tensor, or the rows in an array or slice, in the type `dtype`: a view if it is stored so."""
         if self.scales is not None:
             out = self.integers(rows)
             out *= self.scales[rows][:, None]
@@ -249,7 +217,8 @@ def stored(path: Path, tensors: Mapping[str, Array], store: str) -> dict[str, St
             raise DataError(f"{path}: found {name} without {weight}; wanted both")
         numbers, halves = tensors[weight], store == "int4"
         check_scales(path, weight, numbers, tensors[name], np.uint8 if halves else np.int8)
-        out[weight] = Stored(numbers, tensors[name], True, _row_length(numbers) if halves else None)
+        odd = halves and numbers.size > 0 and bool((numbers[:, -1] < 16).all())
+        out[weight] = Stored(numbers, tensors[name], True, 2 * int(numbers.shape[1]) - odd if halves else None)
     return out
 
 
@@ -304,12 +273,6 @@ def exact(scales: Floats) -> Floats:
     cleared = (scales.astype(np.float32).view(np.int32) & ~0x7F).view(np.float32)
     floats: Floats = np.maximum(cleared, np.float32(LEAST_SCALE))
     return floats
-
-
-def _row_length(halves: npt.NDArray[np.uint8]) -> int:
-    """Return the number of columns of a matrix with two numbers per byte."""
-    odd = halves.size > 0 and bool((halves[:, -1] < 16).all())
-    return 2 * int(halves.shape[1]) - odd
 
 
 def _chosen(whole: Array, rows: Any) -> Array:
