@@ -309,7 +309,7 @@ def join(monkeypatch) -> None:
 
 
 @pytest.mark.usefixtures("join")
-class TestJoining:
+class TestFinalEpoch:
     def test_a_model_has_learned_from_every_row(self):
         model = fitted()
         assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)

@@ -98,7 +98,7 @@ class TestOrder:
 
 
 class TestHistory:
-    def test_it_has_the_epochs_before_joining(self, uninterrupted):
+    def test_it_has_the_epochs_before_the_final_one(self, uninterrupted):
         history = uninterrupted[1]
         assert [record["epoch"] for record in history] == [1, 2, 3]
         assert [list(metrics_of(record)) for record in history] == [["P@1"]] * 3
@@ -167,7 +167,7 @@ class TestWeights:
             torch.testing.assert_close(tensor, kept[2][name], atol=0.02, rtol=0.1)  # not those of the first epoch
         assert not all(torch.equal(network.weights()[name], tensor) for name, tensor in kept[2].items())
 
-    def test_held_out_rows_count_only_after_joining(self):
+    def test_held_out_rows_count_only_in_the_final_epoch(self):
         """Without them, other features of theirs change nothing but the last epoch."""
         other = X.tolil()
         other[HELD_OUT] = 1.0
