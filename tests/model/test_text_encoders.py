@@ -12,9 +12,11 @@ from tests.training.runs import CtrlC, assert_same
 
 import circlet
 from circlet import CircletClassifier, encoders
+from circlet.data.feedback import TextFeedback
 from circlet.encoders import RowPairs, TextEncoder, TextInput, find, register
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit, fit_further, further_settings
+from circlet.model.feedback import update
 from circlet.runtime import RuntimeModel
 from circlet.runtime.compression import compress
 from circlet.settings import RunSettings
@@ -134,6 +136,17 @@ class TestModels:
         settings = RunSettings.of(settings.flat() | {"join": True})
         assert settings.has_calibration_run(80)
         assert "nDCG@5" in fit(split("texts"), settings).history[-1]
+
+
+def test_feedback_is_for_models_that_keep_rows(split):
+    entry = TextFeedback("a text", ("1",), ())
+    model = fit(split("texts"), run(), encoder=Letters())
+    before = next(model.score_blocks(["a text"]))
+    assert update(model, [entry]).texts == 1
+    assert not np.array_equal(next(model.score_blocks(["a text"])), before)
+    for settings in (run(encoder="cnn", embedding=8), run(encoder="letters", bag_of_words=True)):
+        with pytest.raises(ParameterError, match="wanted one without --remember 0, and without an encoder that"):
+            update(fit(split("texts"), settings), [entry])
 
 
 def test_open_settings_of_a_frozen_encoder(split):

@@ -308,7 +308,10 @@ def why_no_feedback(head: str, loss: str, *, texts: bool, remembered: bool) -> s
     if not texts:
         return "this model was trained on feature rows; feedback needs one trained on texts"
     if not remembered:
-        return "this model has no training rows and would forget the rest; wanted one trained without --remember 0"
+        return (
+            "this model has no training rows and would forget the rest; wanted one without --remember 0, and "
+            "without an encoder that was trained or has a bag of words beside it"
+        )
     # Feedback adds codes to outputs, and sets biases.
     if HEADS[head].additive and (HEADS[head].codes is None or LOSSES[loss].bias):
         return None
