@@ -33,7 +33,7 @@ from circlet.algebra import circular
 from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.codebooks.base import LABELS
 from circlet.network import Ensemble, Network, NetworkSettings
-from circlet.network.batch import SparseRows, label_sets
+from circlet.network.encoders import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.training.optimizers import make_optimizer
 from circlet.training.steps import learn

@@ -35,7 +35,7 @@ from circlet.codebooks.fourier import PairedSeries
 from circlet.codebooks.series import Series
 from circlet.kernels import run_on
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import SparseRows, label_sets
+from circlet.network.encoders import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.scoring import arrays
 from circlet.scoring.tensors import rectified

@@ -31,7 +31,7 @@ from circlet.data import Dataset, Split, load_dataset
 from circlet.data.feedback import TextFeedback
 from circlet.model import Model, fit
 from circlet.model.feedback import RECIPE, Recipe, update
-from circlet.network import ensemble
+from circlet.network.network import top_k
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.settings import RunSettings
@@ -182,7 +182,7 @@ def lesson(task: Task, label: int, n: int, part: str, recipe: Recipe) -> dict[st
     texts = [task.texts[row] for row in having[:n]]
     model, seconds = taught(task.model, [TextFeedback(text, (str(label),), ()) for text in texts], recipe)
     new, deserves = model.n_labels - 1, task.deserving(rows, label)
-    ids, scores = ensemble.top_k(model.ranker, task.rows[part], BEST)
+    ids, scores = top_k(model.ranker, task.rows[part], BEST)
     suggested = (ids == new).any(axis=1)
     sure = ((ids == new) & (model.probabilities(scores) >= 0.5)).any(axis=1)
     truth = sp.hstack([task.Y[rows][:, task.old], sp.csr_matrix(deserves[:, None])], format="csr")
@@ -242,7 +242,7 @@ def taught(model: Model, corrections: list[TextFeedback], recipe: Recipe) -> tup
 
 def first_right(model: Model, rows: Any, truth: sp.csr_matrix) -> float:
     """P@1 of rows."""
-    first = ensemble.top_k(model.ranker, rows, 1)[0][:, 0]
+    first = top_k(model.ranker, rows, 1)[0][:, 0]
     return float((np.asarray(truth[np.arange(len(first)), first]).ravel() > 0).mean())
 
 

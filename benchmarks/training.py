@@ -28,7 +28,7 @@ from circlet import files
 from circlet.data import load_dataset
 from circlet.features.rows import Scaling
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import SparseRows, label_sets
+from circlet.network.encoders import SparseRows, label_sets
 from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.training import TrainingSettings, train

@@ -5,7 +5,7 @@ import pytest
 import scipy.sparse as sp
 import torch
 
-from circlet.network.batch import SparseRows, as_batch, label_sets
+from circlet.network.encoders import SparseRows, as_batch, label_sets
 
 CASES = {
     "ordinary": np.array([[0, 2, 0, 1], [3, 0, 0, -1], [0, 0.5, 0, 0]]),

@@ -7,8 +7,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from circlet.network.batch import SparseRows
-from circlet.network.encoders import Dropout, Encoder, RowGradient, SparseLinear, linear
+from circlet.network.encoders import Dropout, Encoder, RowGradient, SparseLinear, SparseRows, linear
 from circlet.scoring import tensors
 from circlet.scoring.heads import hidden_vectors
 

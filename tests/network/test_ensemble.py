@@ -10,8 +10,8 @@ from scipy.special import expit
 
 from circlet.errors import ParameterError
 from circlet.network import Ensemble, Network, NetworkSettings
-from circlet.network.batch import as_batch
-from circlet.network.ensemble import score_blocks, top_k
+from circlet.network.encoders import as_batch
+from circlet.network.network import score_blocks, top_k
 from circlet.scoring.ranking import Gain
 
 F, L = 20, 12

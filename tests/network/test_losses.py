@@ -18,7 +18,7 @@ from circlet.algebra import circular, holographic
 from circlet.codebooks import CODEBOOKS, Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ShapeError
 from circlet.network import Scorer, losses
-from circlet.network.batch import LabelSets, label_sets
+from circlet.network.encoders import LabelSets, label_sets
 from circlet.network.losses import LOSSES, binary_cross_entropy, spectral_binary_loss, table_binary_loss
 from circlet.settings import network as network_settings
 from circlet.settings.network import COSINES

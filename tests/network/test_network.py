@@ -10,8 +10,7 @@ from circlet.codebooks import HolographicCodebook, IndependentCodebook, Spectral
 from circlet.errors import ParameterError
 from circlet.network import Network, NetworkSettings
 from circlet.network import network as network_module
-from circlet.network.batch import SparseRows
-from circlet.network.encoders import Dropout
+from circlet.network.encoders import Dropout, SparseRows
 from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
 from circlet.scoring.heads import HEADS

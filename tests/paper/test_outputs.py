@@ -11,7 +11,7 @@ import torch
 
 from circlet.data import Split
 from circlet.network import LabelSets, Network
-from circlet.network.batch import SparseRows
+from circlet.network.encoders import SparseRows
 from circlet.settings import NetworkSettings
 from circlet_paper import outputs
 from circlet_paper.outputs import (

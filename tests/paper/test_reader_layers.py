@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 from circlet.encoders import find
 from circlet.network import Network
-from circlet.network.batch import as_batch, label_sets
+from circlet.network.encoders import as_batch, label_sets
 from circlet.scoring.heads import HEADS
 from circlet.settings import NetworkSettings, TrainingSettings
 from circlet.settings.network import LOSSES

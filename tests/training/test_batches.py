@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from circlet.network import Scorer
-from circlet.network.batch import LabelSets, label_sets
+from circlet.network.encoders import LabelSets, label_sets
 from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
 from circlet.settings import NetworkSettings, TrainingSettings

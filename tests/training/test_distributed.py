@@ -25,8 +25,7 @@ from torch import Tensor, nn
 from circlet.encoders import RowPairs
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import ColumnEntries
-from circlet.network.encoders import Dropout, RowGradient
+from circlet.network.encoders import ColumnEntries, Dropout, RowGradient
 from circlet.settings import TrainingSettings
 from circlet.training import (
     FinalEpoch,

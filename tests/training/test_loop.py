@@ -15,9 +15,9 @@ from torch import nn
 from circlet.errors import CircletError, ParameterError
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network, NetworkSettings
-from circlet.network.batch import as_batch
-from circlet.network.ensemble import top_k
+from circlet.network.encoders import as_batch
 from circlet.network.losses import LOSSES
+from circlet.network.network import top_k
 from circlet.scoring.heads import HEADS
 from circlet.settings.network import COSINES
 from circlet.settings.run import OPTIMIZERS, SCHEDULES

@@ -11,8 +11,7 @@ import scipy.sparse as sp
 import torch
 
 from circlet.network import Network, NetworkSettings
-from circlet.network.batch import ColumnEntries, SparseRows
-from circlet.network.encoders import RowGradient, SparseLinear
+from circlet.network.encoders import ColumnEntries, RowGradient, SparseLinear, SparseRows
 from circlet.settings import TrainingSettings
 from circlet.settings.run import OPTIMIZERS
 from circlet.training import optimizers

@@ -10,7 +10,7 @@ from tests.training.runs import Stop
 from torch import nn
 
 from circlet.network import Ensemble, Network, NetworkSettings
-from circlet.network.ensemble import top_k
+from circlet.network.network import top_k
 from circlet.training import TrainingSettings, steps, train
 from circlet.training.steps import Batches
 

@@ -10,7 +10,7 @@ import scipy.sparse as sp
 
 from circlet.metrics.measures import best_threshold
 from circlet.network import Ensemble
-from circlet.network.ensemble import top_k
+from circlet.network.network import top_k
 from circlet.settings.run import ThresholdGoal
 from circlet.training import CALIBRATION, THRESHOLD
 

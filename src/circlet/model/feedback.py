@@ -35,7 +35,7 @@ from circlet.data.feedback import Entry, TextFeedback, merge_feedback
 from circlet.errors import ParameterError
 from circlet.model.model import Model
 from circlet.network import Network
-from circlet.network.batch import as_batch
+from circlet.network.encoders import as_batch
 from circlet.settings.network import why_no_feedback
 
 __all__ = ["RECIPE", "Recipe", "Update", "update"]

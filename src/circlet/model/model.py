@@ -19,7 +19,8 @@ from circlet.data.dataset import column_counts
 from circlet.errors import DataError, ParameterError
 from circlet.features.rows import Scaling
 from circlet.model.calibration import calibrate
-from circlet.network import Ensemble, Network, ensemble
+from circlet.network import Ensemble, Network
+from circlet.network.network import score_blocks, top_k
 from circlet.runtime.model import RuntimeModel
 from circlet.runtime.network import checked
 from circlet.scoring.arrays import Found
@@ -149,7 +150,7 @@ class Model(BaseModel):
         return self.scaling.transform(rows)
 
     def _best(self, documents: Any, k: int, **options: Any) -> Found:
-        ids, scores = ensemble.top_k(self.ranker, self._scaled(documents), k, **options)
+        ids, scores = top_k(self.ranker, self._scaled(documents), k, **options)
         checked(scores[ids >= 0])
         return ids, scores
 
@@ -157,7 +158,7 @@ class Model(BaseModel):
         return Gain(*self.calibration, torch.from_numpy(log_weights).to(self.device))
 
     def score_blocks(self, documents: Any) -> Iterator[npt.NDArray[np.float32]]:
-        return map(checked, ensemble.score_blocks(self.ranker, self.rows(documents)))
+        return map(checked, score_blocks(self.ranker, self.rows(documents)))
 
     def save(self, folder: Path | str, store: str = "float32") -> None:
         """Write the model to a folder; for `store`, see `circlet.storage.tensors.STORES`."""

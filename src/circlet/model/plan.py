@@ -34,7 +34,7 @@ from circlet.model.calibration import calibration_record, choose_threshold
 from circlet.model.model import Model
 from circlet.network import Ensemble, Network
 from circlet.network.encoders import Encoder
-from circlet.network.ensemble import top_k
+from circlet.network.network import top_k
 from circlet.runtime.compression import losses_by_rounding
 from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of

@@ -1,9 +1,7 @@
 """From feature rows to label scores: an encoder, a head that predicts a code, a scorer, and losses."""
 
-from circlet.network.batch import LabelSets
-from circlet.network.encoders import Dropout, linear, normal
-from circlet.network.ensemble import Ensemble
-from circlet.network.network import FullHead, Network, Scorer
+from circlet.network.encoders import Dropout, LabelSets, linear, normal
+from circlet.network.network import Ensemble, FullHead, Network, Scorer
 from circlet.settings import NetworkSettings
 
 __all__ = [

@@ -25,7 +25,7 @@ from torch.autograd.function import once_differentiable
 from circlet import kernels
 from circlet.codebooks import fourier
 from circlet.codebooks.base import Slots
-from circlet.network.batch import LabelSets
+from circlet.network.encoders import LabelSets
 from circlet.scoring.scorers import Scorer
 from circlet.settings.network import LOSSES as LEARNED
 

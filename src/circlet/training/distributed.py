@@ -25,8 +25,7 @@ from torch.distributed.distributed_c10d import PrefixStore
 from torch.distributed.rendezvous import rendezvous
 
 from circlet.errors import CircletError, DataError, ParameterError
-from circlet.network.batch import ColumnEntries
-from circlet.network.encoders import RowGradient
+from circlet.network.encoders import ColumnEntries, RowGradient
 
 __all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined", "resolve_device"]
 

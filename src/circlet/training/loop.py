@@ -30,9 +30,8 @@ from circlet.errors import CircletError, within_memory
 from circlet.identity import Identity
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network
-from circlet.network.batch import label_sets
-from circlet.network.ensemble import outputs_of, top_k
-from circlet.network.network import TABLE_LIMIT
+from circlet.network.encoders import label_sets
+from circlet.network.network import TABLE_LIMIT, outputs_of, top_k
 from circlet.settings import Decision, TrainingSettings
 from circlet.settings.run import LEAST_LOSS
 from circlet.storage.contents import KEPT

@@ -26,8 +26,7 @@ from circlet.data.dataset import MappedRows, release
 from circlet.encoders import RowPairs, TextRows, features_of
 from circlet.errors import ParameterError
 from circlet.features.rows import ScaledRows
-from circlet.network.batch import LabelSets, SparseRows, as_batch, label_sets
-from circlet.network.encoders import Dropout, Encoder
+from circlet.network.encoders import Dropout, Encoder, LabelSets, SparseRows, as_batch, label_sets
 from circlet.network.network import TABLE_LIMIT, Network
 from circlet.settings import TrainingSettings
 from circlet.settings.network import COSINES
