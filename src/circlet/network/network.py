@@ -21,6 +21,7 @@ from circlet.encoders import RowPairs, TextEncoder, TextRows
 from circlet.errors import ParameterError, check_fits, within_memory
 from circlet.network.encoders import Dropout, Encoder, Hidden, LabelSets, Linear, as_batch, linear
 from circlet.network.losses import LOSSES
+from circlet.runtime.network import checked
 from circlet.scoring import heads, scorers, tensors
 from circlet.scoring.arrays import MEMORY
 from circlet.scoring.ranking import Gain
@@ -450,10 +451,11 @@ def top_k(
     """
     mask = None if allowed is None else torch.as_tensor(np.asarray(allowed)).to(ensemble.device)
     check_ranking(ensemble.n_labels, memory, mask, threshold)
-    found = [
-        ensemble.top_k(outputs, k, gain=gain, memory=memory, allowed=mask, threshold=threshold)
-        for outputs in outputs_of(ensemble, X, batch)
-    ]
+    found = []
+    for outputs in outputs_of(ensemble, X, batch):
+        for each in outputs:  # a ranking would leave NaN out
+            checked(each.cpu().numpy())
+        found.append(ensemble.top_k(outputs, k, gain=gain, memory=memory, allowed=mask, threshold=threshold))
     if not found:
         empty = (0, min(k, ensemble.n_labels))
         return np.zeros(empty, dtype=np.int64), np.zeros(empty, dtype=np.float32)
