@@ -10,6 +10,7 @@ import types
 import pytest
 
 from circlet.cli import serve as command
+from circlet.serve.guard import Limits
 
 
 @pytest.fixture
@@ -43,6 +44,11 @@ def test_what_it_says(works, model, ran):
     assert ran.app.guard.access.token is None
     assert ran.app.guard.limits.rate == 5
     assert ran.proxies == ["10.0.0.1"]
+
+
+def test_the_limits_are_the_usual_ones(circlet, model, ran):
+    assert circlet("serve", model, "--port", 0, "--no-learn").returncode == 0
+    assert ran.app.guard.limits == Limits()
 
 
 def test_a_browser(circlet, model, ran, monkeypatch):

@@ -148,8 +148,9 @@ class TestWhatNeedsMore:
         assert run_without("sklearn", commands, tmp_path) == [(2, "", wanted)] * 2
 
 
-def test_help_needs_neither_torch_nor_scipy(tmp_path):
-    ((status, out, err),) = run_without("torch,sklearn,scipy", [["--help"]], tmp_path)
+def test_help_needs_no_extra(tmp_path):
+    extras = "matplotlib,fastapi,starlette,prometheus_client,uvicorn,onnx,pyarrow"
+    ((status, out, err),) = run_without(f"torch,sklearn,scipy,{extras}", [["--help"]], tmp_path)
     assert (status, err) == (0, "")
     assert "predict" in out
 

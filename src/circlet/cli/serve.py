@@ -13,15 +13,12 @@ from circlet.checks import require
 from circlet.cli import options
 from circlet.cli.console import say
 from circlet.errors import DataError, ParameterError
-from circlet.serve.guard import Limits
 
 if TYPE_CHECKING:
     import socket
 
     from circlet.serve.guard import Access
 
-#: The default limits.
-LIMITS = Limits()
 #: Minimum number of characters of a token, so that it can't be guessed.
 SHORTEST = 16
 
@@ -74,10 +71,10 @@ def serve(
     ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second of a client on average; 0 is no limit.")
-    ] = LIMITS.rate,
-    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = LIMITS.body,
-    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents of a request.")] = LIMITS.documents,
-    max_queue: Annotated[int, typer.Option(min=1, help="Maximum documents that wait.")] = LIMITS.queue,
+    ] = 1000.0,
+    max_body: Annotated[int, typer.Option(min=1, help="Maximum bytes of a request.")] = 8 << 20,
+    max_documents: Annotated[int, typer.Option(min=1, help="Maximum documents of a request.")] = 512,
+    max_queue: Annotated[int, typer.Option(min=1, help="Maximum documents that wait.")] = 2048,
     quiet: Annotated[bool, typer.Option("--quiet", help="Do not log requests.")] = False,
     log_texts: Annotated[bool, typer.Option("--log-texts", help="Log the texts of requests as well.")] = False,
     threads: options.Threads = None,
@@ -95,6 +92,7 @@ def serve(
     ids = _ids(folders)
     from circlet.serve.app import create_app
     from circlet.serve.feedback import why_not
+    from circlet.serve.guard import Limits
     from circlet.serve.served import Served
     from circlet.serve.server import bound, is_loopback, run, url_of
     from circlet.threads import use_threads
