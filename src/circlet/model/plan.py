@@ -116,8 +116,16 @@ def fit(
     encoder : TextEncoder or nn.Module, optional
         An encoder of texts, instead of one that the settings name; or a module that replaces the hidden layers,
         see `Network`. Each of several networks gets a copy of a module.
-    device, reporter, folder, resume, world
-        See `circlet.training.train`.
+    device : torch.device, optional
+        Device for training; by default the CPU.
+    reporter : Reporter, optional
+        Receives the progress of training.
+    folder : Path, optional
+        Folder for a checkpoint after every epoch.
+    resume : bool
+        Continue from the checkpoint in `folder`, if there is one.
+    world : World
+        The processes that train together.
     """
     reporter, folder = reporter or Reporter(), folder if world.is_first else None
     if isinstance(encoder, TextEncoder) and settings.network.encoder == FEATURES:

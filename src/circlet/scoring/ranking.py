@@ -172,7 +172,8 @@ class Gain:
 
     Parameters
     ----------
-    slope, intercept : float
+    slope : float
+    intercept : float
         A label's probability is σ(slope · score + intercept); slope > 0.
     log_weights : float64 array or Tensor of shape (n_labels,)
         Logarithms of what right labels are worth, on the scorer's device.
