@@ -210,9 +210,9 @@ class TestEveryCodebook:
         ("n_labels", "message"),
         [
             (39, "found 39 labels; wanted at least the present 40"),
-            (41.0, "found 41.0 for `n_labels`; wanted an integer >= 1"),
-            ("41", "found '41' for `n_labels`; wanted an integer >= 1"),
-            (None, "found None for `n_labels`; wanted an integer >= 1"),
+            (41.0, "`n_labels`: found 41.0; wanted an integer >= 1"),
+            ("41", "`n_labels`: found '41'; wanted an integer >= 1"),
+            (None, "`n_labels`: found None; wanted an integer >= 1"),
         ],
     )
     def test_numbers_that_it_cannot_grow_to(self, make: Make, n_labels, message):
@@ -255,7 +255,7 @@ class TestEveryCodebook:
     def test_wrong_parameters(self, make: Make, name, value, least):
         with pytest.raises(ParameterError) as error:
             make(**{"n_labels": 10, "dim": 4, "seed": 0} | {name: value})
-        message = f"found {value!r} for `{name}`; wanted an integer >= {least}"
+        message = f"`{name}`: found {value!r}; wanted an integer >= {least}"
         assert str(error.value) == f"{type(make(10, 4)).__name__}: {message}"
 
     @pytest.mark.parametrize(

@@ -97,7 +97,7 @@ class TestPhases:
         assert "phases" not in IndependentCodebook(20, 6).state()
 
     def test_one_phase_is_refused(self):
-        with pytest.raises(ParameterError, match="found 1 for `phases`; wanted an integer >= 2"):
+        with pytest.raises(ParameterError, match="`phases`: found 1; wanted an integer >= 2"):
             IndependentCodebook(20, 6, phases=1)
 
 

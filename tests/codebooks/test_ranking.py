@@ -18,8 +18,6 @@ from tests.codebooks.conftest import GIVEN, predictions
 from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook, base, series
 from circlet.codebooks.series import Series
 from circlet.errors import DTypeError, ParameterError, ShapeError
-from circlet.network import Scorer
-from circlet.network.losses import LOSSES
 from circlet.scoring import ranking
 from circlet.scoring.ranking import PER_SCORE, of_rows
 
@@ -31,11 +29,11 @@ def same(outputs):
     return outputs
 
 
-def top_k(scorer, outputs, n_labels, k, **options):
-    """Of a codebook, a scorer, or a function that gives the scores of all labels."""
-    if isinstance(scorer, (Codebook, Scorer)):
-        return scorer.top_k(outputs, k, **options)
-    find = lambda k, mask, budget: of_rows(scorer, outputs, PER_SCORE * n_labels, None, mask, k, budget)  # noqa: E731
+def top_k(scores, outputs, n_labels, k, **options):
+    """Of a codebook, or of a function that gives the scores of all labels."""
+    if isinstance(scores, Codebook):
+        return scores.top_k(outputs, k, **options)
+    find = lambda k, mask, budget: of_rows(scores, outputs, PER_SCORE * n_labels, None, mask, k, budget)  # noqa: E731
     return ranking.top_k(find, outputs, n_labels, k, **options)
 
 
@@ -83,14 +81,6 @@ class TestWithCodebooks:
         bias = torch.zeros(30, requires_grad=True)
         assert not book.top_k(predictions(book, 2).requires_grad_(), 4, bias=bias)[1].requires_grad
 
-    def test_a_bias_that_changes_in_place(self, make, given_as):
-        book, bias = make(30, 8), given_as(np.zeros(30, dtype=np.float32))
-        nothing = given_as(np.zeros((1, book.width), dtype=np.float32))
-        for label in (3, 17):
-            bias[label] = label
-            assert book.top_k(nothing, 1, bias=bias)[0].tolist() == [[label]]
-        assert book.top_k(nothing, 1)[0].tolist() == [[0]]
-
 
 SAME_FIXTURES = [*settings.default.suppress_health_check, HealthCheck.function_scoped_fixture]
 
@@ -129,15 +119,6 @@ def test_is_a_sort_of_all_scores(make, cache, n_labels, dim, seed, k, n, biased,
                 np.testing.assert_array_equal(ids < 0, best == -np.inf)
                 again = np.take_along_axis(own, np.maximum(ids, 0), axis=1)
                 np.testing.assert_allclose(again[ids >= 0], scores[ids >= 0], atol=3e-6)
-
-
-def a_scorer(name: str, book: Codebook, seed: int = 0) -> Scorer:
-    loss = Scorer(book, book.n_labels, scaled=LOSSES[name].scaled, biased=LOSSES[name].biased)
-    if name == "bce":
-        # Few different values: many labels are equal where nothing is predicted.
-        values = np.random.default_rng(seed).integers(-2, 2, len(loss.bias))
-        loss.bias.data.copy_(torch.from_numpy(values))
-    return loss
 
 
 @pytest.fixture
@@ -186,18 +167,6 @@ class TestSameWhateverTheBudget:
             found = in_parts(lambda some, memory=memory: book.top_k(some, 10, memory=memory), outputs, size)
             assert all(map(np.array_equal, found, expected))
 
-    @given(make=books, loss=st.sampled_from(list(LOSSES)), n_labels=st.integers(1, 300), dim=st.integers(1, 40))
-    @settings(suppress_health_check=SAME_FIXTURES)
-    def test_is_a_sort_of_all_logits(self, make, loss, n_labels, dim):
-        book = make(n_labels, dim, seed=1)
-        scorer, outputs = a_scorer(loss, book), predictions(book, 4)
-        with torch.no_grad():
-            logits = scorer.logits(outputs)
-        ids, scores = top_k(scorer, outputs, n_labels, n_labels)
-        assert torch.equal(ids.sort(dim=1).values, torch.arange(n_labels).expand(4, -1))
-        assert (scores.diff(dim=1) <= 0).all()
-        torch.testing.assert_close(scores, logits.gather(1, ids), atol=2e-5, rtol=1e-5)
-
     def test_a_function(self, given_as):
         scores = given_as(np.random.default_rng(0).integers(0, 9, (13, 50)).astype(np.float32))
         sizes = []
@@ -216,27 +185,23 @@ class TestSameWhateverTheBudget:
 
 @pytest.mark.usefixtures("short_parts")
 @pytest.mark.parametrize("make", BOOKS)
-class TestNothingPredicted:
+def test_nothing_is_predicted(make, given_as):
     """A document without a known word may have an output of zeros. Then the bias ranks, and ids among equals."""
-
-    def test_all_labels_are_equal(self, make):
-        book = make(200, 16)
-        for scorer in (book, a_scorer("cosine", book), a_scorer("softmax", book)):
-            ids, scores = top_k(scorer, torch.zeros(2, book.width), 200, 5)
-            assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
-            assert scores.tolist() == [[0.0] * 5] * 2
-
-    def test_the_bias_ranks(self, make):
-        book = make(200, 16)
-        loss = a_scorer("bce", book)
-        bias = loss.bias.detach().numpy()[None, :200]
-        for _ in range(2):
-            ids, scores = top_k(loss, torch.zeros(1, book.width), 200, 70)
-            np.testing.assert_array_equal(ids, ranked(bias, 70))
-            np.testing.assert_array_equal(scores, np.take_along_axis(bias, ids.numpy(), axis=1))
-            # Also after its values have changed in place.
-            loss.bias.data.numpy()[:] = np.roll(loss.bias.data.numpy(), 3)
-            bias = loss.bias.detach().numpy()[None, :200]
+    book = make(200, 16)
+    nothing = given_as(np.zeros((2, book.width), dtype=np.float32))
+    ids, scores = book.top_k(nothing, 5)
+    assert ids.tolist() == [[0, 1, 2, 3, 4]] * 2
+    assert scores.tolist() == [[0.0] * 5] * 2
+    bias = np.random.default_rng(0).integers(-2, 2, 200).astype(np.float32)
+    given = given_as(bias.copy())
+    for _ in range(2):
+        ids, scores = book.top_k(nothing, 70, bias=given)
+        np.testing.assert_array_equal(ids, ranked(np.tile(bias, (2, 1)), 70))
+        np.testing.assert_array_equal(scores, bias[np.asarray(ids)])
+        # Also after its values have changed in place.
+        bias = np.roll(bias, 3)
+        given[:] = given_as(bias)
+    assert book.top_k(nothing, 2)[0].tolist() == [[0, 1]] * 2
 
 
 class TestLeftOut:
@@ -292,22 +257,19 @@ class TestMistakes:
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")
 @pytest.mark.parametrize("make", BOOKS)
-@pytest.mark.parametrize("name", LOSSES)
+@pytest.mark.parametrize("biased", [True, False])
 @pytest.mark.parametrize(("n_labels", "k"), [(40_000, 10), (40_000, 300), (300, 500), (1, 2)])
-def test_a_gpu_ranks_as_a_cpu_does(make, name, n_labels, k):
-    book = make(n_labels, 100)
-    loss, allowed = a_scorer(name, book), torch.arange(n_labels) % 5 > 0
-    outputs = predictions(book, 20)
-    ids, scores = top_k(loss, outputs, n_labels, k, allowed=allowed)
-    loss = loss.cuda()
+def test_a_gpu_ranks_as_a_cpu_does(make, biased, n_labels, k):
+    book, allowed = make(n_labels, 100), torch.arange(n_labels) % 5 > 0
+    outputs, bias = predictions(book, 20), (torch.arange(n_labels) % 7 / 7 if biased else None)
+    ids, scores = book.top_k(outputs, k, bias=bias, allowed=allowed)
     for memory in (None, 1 << 22):
-        found, close = top_k(loss, outputs.cuda(), n_labels, k, allowed=allowed, memory=memory)
+        found, close = book.top_k(outputs.cuda(), k, bias=bias, allowed=allowed, memory=memory)
         torch.testing.assert_close(close.cpu(), scores, atol=1e-5, rtol=1e-5)
         # Labels may change places only where scores differ by no more than rounding does.
         apart = ((scores.diff(dim=1) < -1e-4) | (scores[:, 1:] == -torch.inf)).all(dim=1)
         assert torch.equal(found.cpu()[apart], ids[apart])
-    empty, _ = top_k(loss, outputs[:0].cuda(), n_labels, k)
-    assert empty.shape == (0, min(k, n_labels))
+    assert book.top_k(outputs[:0].cuda(), k)[0].shape == (0, min(k, n_labels))
 
 
 def most_held(run: Callable[[], object], tmp_path: Path) -> int:

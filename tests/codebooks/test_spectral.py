@@ -59,7 +59,7 @@ class TestSpectral:
     def test_wrong_lengths(self, n_labels, dim, length, least):
         with pytest.raises(ParameterError) as error:
             SpectralCodebook(n_labels, dim, length=length)
-        assert f"found {length!r} for `length`; wanted an even number >= {least}" in str(error.value)
+        assert f"`length`: found {length!r}; wanted an even number >= {least}" in str(error.value)
 
     @pytest.mark.parametrize(
         ("n_labels", "dim", "length"),

@@ -303,9 +303,7 @@ class Codebook(ABC):
 
     def _integer(self, name: str, value: int, *, least: int) -> int:
         if not is_integer(value, least):
-            raise ParameterError(
-                f"{type(self).__name__}: found {value!r} for `{name}`; wanted an integer >= {least}"
-            )
+            raise ParameterError(f"{type(self).__name__}: `{name}`: found {value!r}; wanted an integer >= {least}")
         return int(value)
 
     def _generated(self, ids: Any) -> Any:

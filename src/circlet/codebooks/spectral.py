@@ -67,7 +67,7 @@ class SpectralCodebook(Codebook):
             length = _fast_even_length(max(self.n_labels + self.n_labels // 20, least))
         if not is_integer(length, least) or length % 2:
             raise ParameterError(
-                f"SpectralCodebook: found {length!r} for `length`; wanted an even number >= {least}, "
+                f"SpectralCodebook: `length`: found {length!r}; wanted an even number >= {least}, "
                 "the larger of n_labels and 2 (dim + 1)"
             )
         self.length = self.capacity = int(length)
