@@ -68,14 +68,6 @@ class HadamardCodebook(Codebook):
     """
 
     @property
-    def width(self) -> int:
-        return 2 * self.dim
-
-    @property
-    def scale(self) -> float:
-        return 1 / self.dim
-
-    @property
     def size(self) -> int:
         """Number of rows and columns of the whole matrix."""
         return 1 << (max(self.n_labels, self.width) - 1).bit_length()

@@ -22,9 +22,7 @@ SMALL = {"dim": 64, "hidden": (32,), "epochs": 25, "batch_size": 8, "dropout": 0
 class WalshCodebook(Codebook):
     """Rows of a Hadamard matrix in Sylvester's order, scaled to norm 1: orthogonal while labels last."""
 
-    @property
-    def width(self) -> int:
-        return self.dim
+    kind = "real"
 
     def _generate(self, ops: Any, ids: Any) -> Any:
         shared = ids[:, None] & ops.arange(0, self.dim, ids)

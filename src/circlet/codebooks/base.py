@@ -56,9 +56,8 @@ class Slots(NamedTuple):
 class Codebook(ABC):
     """Codes of `n_labels` labels, each of `width` numbers.
 
-    A subclass defines `width` and `_generate`, and `scale` if the inner product of two codes is not already their
-    similarity. Scores and rankings are then computed by matrix products, block by block. A codebook with more
-    structure overrides `scores` and `_best` with something faster.
+    A subclass defines `_generate` and its `kind`. Scores and rankings are then computed by matrix products, block
+    by block. A codebook with more structure overrides `scores` and `_best` with something faster.
 
     Parameters
     ----------
@@ -72,6 +71,8 @@ class Codebook(ABC):
         Keep a table of all codes, n_labels × width numbers, computed when codes are first needed.
     """
 
+    #: "circular" if codes are packed phasors, "real" if they are vectors of `dim` numbers and norm 1.
+    kind = "circular"
     #: Maximum number of labels; None if there is no limit.
     capacity: int | None = None
     #: Whether a table of codes makes scoring all labels much faster.
@@ -86,14 +87,14 @@ class Codebook(ABC):
         self.cache = cache
 
     @property
-    @abstractmethod
     def width(self) -> int:
         """Numbers per code."""
+        return 2 * self.dim if self.kind == "circular" else self.dim
 
     @property
     def scale(self) -> float:
         """The factor that turns the inner product of a prediction and a code into a similarity."""
-        return 1.0
+        return 1 / self.dim if self.kind == "circular" else 1.0
 
     @abstractmethod
     def _generate(self, ops: Any, ids: Any) -> Any:

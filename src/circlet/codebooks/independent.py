@@ -44,14 +44,6 @@ class IndependentCodebook(Codebook):
         super().__init__(n_labels, dim, seed, cache=cache)
         self.phases = None if phases is None else self._integer("phases", phases, least=2)
 
-    @property
-    def width(self) -> int:
-        return 2 * self.dim
-
-    @property
-    def scale(self) -> float:
-        return 1 / self.dim
-
     def state(self) -> dict[str, Any]:
         return super().state() | ({} if self.phases is None else {"phases": self.phases})
 
@@ -92,15 +84,13 @@ class HolographicCodebook(Codebook):
         a score is a cosine.
     """
 
+    kind = "real"
+
     def __init__(
         self, n_labels: int, dim: int, seed: int = 0, *, projected: bool = True, cache: bool = False
     ) -> None:
         super().__init__(n_labels, dim, seed, cache=cache)
         self.projected = projected
-
-    @property
-    def width(self) -> int:
-        return self.dim
 
     def state(self) -> dict[str, Any]:
         return {**super().state(), "projected": self.projected}

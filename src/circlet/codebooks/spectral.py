@@ -72,14 +72,6 @@ class SpectralCodebook(Codebook):
             )
         self.length = self.capacity = int(length)
 
-    @property
-    def width(self) -> int:
-        return 2 * self.dim
-
-    @property
-    def scale(self) -> float:
-        return 1 / self.dim
-
     def state(self) -> dict[str, Any]:
         return {**super().state(), "length": self.length}
 
