@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from scipy.special import expit
 
 from circlet.errors import ParameterError
 from circlet.network import Ensemble, Network, NetworkSettings
@@ -32,28 +31,6 @@ def make(seed: int, head: str = "chrr", **changes) -> Network:
 def ensemble(head: str = "chrr") -> Ensemble:
     """Three networks, which tests only read."""
     return Ensemble([make(seed, head) for seed in (3, 4, 5)], CURVES)
-
-
-@cache
-def mean_by_hand(head: str) -> np.ndarray:
-    """The mean of the networks' probabilities, `(30, 12)`."""
-    each = (np.concatenate(list(score_blocks(Ensemble([network]), X))) for network in ensemble(head).networks)
-    return np.mean(
-        [expit(a * np.float64(scores) + b) for scores, (a, b) in zip(each, CURVES, strict=True)], axis=0
-    )
-
-
-class TestScores:
-    @pytest.mark.parametrize("head", HEADS)
-    def test_are_the_log_odds_of_the_mean(self, head):
-        (scores,) = score_blocks(ensemble(head), X)
-        assert scores.dtype == np.float32
-        np.testing.assert_allclose(expit(scores), mean_by_hand(head), rtol=1e-4)
-
-    def test_networks_differ(self):
-        best = [top_k(Ensemble([network]), X, 1)[0] for network in ensemble().networks]
-        assert not np.array_equal(best[0], best[1])
-        assert not np.array_equal(best[1], best[2])
 
 
 class TestRows:

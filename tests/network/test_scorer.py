@@ -1,10 +1,7 @@
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
 
 from circlet.algebra import circular
 from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
@@ -128,43 +125,6 @@ class TestGrowth:
         with pytest.raises(ParameterError, match="found 8 labels; wanted at least the present 9"):
             scorer.grow(N - 1)
         assert scorer.n_labels == N
-
-
-class TestTopKByGain:
-    @given(
-        make=st.sampled_from([SpectralCodebook, IndependentCodebook, HolographicCodebook]),
-        loss=st.sampled_from(list(LOSSES)),
-        seed=st.integers(0, 1000),
-        slope=st.floats(0.01, 100),
-        intercept=st.floats(-20, 20),
-        n_labels=st.integers(1, 60),
-        k=st.integers(1, 12),
-    )
-    @settings(max_examples=settings.default.max_examples // 2)
-    def test_codebooks_and_losses(self, make, loss, seed, slope, intercept, n_labels, k):
-        random, book = torch.Generator().manual_seed(seed), make(n_labels, 8, seed=seed)
-        scorer = Scorer(book, n_labels, scaled=LOSSES[loss].scaled, biased=LOSSES[loss].biased)
-        if scorer.bias is not None:
-            scorer.bias.data.normal_(generator=random)
-        own, output = Ensemble([scorer], [(1.0, 0.0)]), torch.randn(3, book.width, generator=random)
-        gain = Gain(slope, intercept, 3 * torch.rand(n_labels, generator=random, dtype=torch.float64))
-        allowed = torch.rand(n_labels, generator=random) < 0.8
-        found, scores = (part.numpy() for part in top_k_by_gain(own, [output], k, gain, allowed=allowed))
-        logits = scorer.logits(output).detach().numpy()
-        every = (gain.log_probabilities(torch.from_numpy(logits).double()) + gain.log_weights).numpy()
-        left = np.where(allowed.numpy(), every, -np.inf)
-        expected = np.argsort(-left, axis=1, kind="stable")[:, :k]
-        expected = np.where(np.take_along_axis(left, expected, axis=1) == -np.inf, -1, expected)
-        there = expected >= 0
-        np.testing.assert_array_equal(found >= 0, there)
-        assert allowed[found[there]].all()
-        # Labels whose gains differ only by the rounding of their scores may change places.
-        error = 1e-5 * max(1, slope)
-        close, best = (np.take_along_axis(every, ids, axis=1)[there] for ids in (found, expected))
-        np.testing.assert_allclose(close, best, atol=error)
-        np.testing.assert_allclose(
-            scores[there], np.take_along_axis(logits, found, axis=1)[there], atol=error / slope
-        )
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

@@ -251,9 +251,9 @@ def base(**about) -> BaseModel:
 class TestProbabilities:
     def test_by_hand(self):
         model = base(calibration=(2.0, -1.0))
-        found = model.probabilities([0.5, 1.0, -np.inf])
+        found = model.probabilities([0.5, 1.0, -1e30, 1000.0, -np.inf])
         assert found.dtype == np.float32
-        assert found == pytest.approx([0.5, 1 / (1 + math.exp(-1)), 0])
+        assert found == pytest.approx([0.5, 1 / (1 + math.exp(-1)), 0, 1, 0])
 
     def test_like_torch(self):
         scores = np.concatenate([np.linspace(-800, 800, 999), np.linspace(-3, 3, 999)])
@@ -266,6 +266,7 @@ class TestProbabilities:
         least = model.least_score(probability)
         around = np.linspace(least - 0.1, least + 0.1, 2001).astype(np.float32)
         assert (model.probabilities(around[around < least]) < probability).all()
+        assert (model.probabilities(around[around > least + 1e-3]) >= probability).all()
 
     def test_everything_has_a_probability_of_at_least_0(self):
         assert base().least_score(0) is None
