@@ -27,18 +27,12 @@ from circlet.errors import DataError, OutputError, ParameterError, bad
 
 #: The suffix of gzipped files.
 GZIPPED = ".gz"
-
 #: Most levels of lists and objects in JSON, and most digits of an integer.
 DEEPEST, LONGEST = 50, 300
-
 #: Environment variable with the largest factor by which a file may grow, 100 by default; real data grows 20 times.
 VARIABLE = "CIRCLET_UNPACK_RATIO"
-
-#: Bytes that any file may unpack to.
-FREE = 1 << 26
-
-#: The same for files of lines, since a line may take a hundred times its size in memory.
-FREE_LINES = 1 << 20
+#: Bytes that any file may unpack to; fewer for files of lines, since a line may take 100 times its size in memory.
+FREE, FREE_LINES = 1 << 26, 1 << 20
 _BLOCK = 1 << 16
 MAX_LINE = 1 << 26  # bytes; a longer line means a damaged or hostile file, and would fill the memory
 BOM = b"\xef\xbb\xbf"

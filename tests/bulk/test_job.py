@@ -229,9 +229,9 @@ class TestTagFiles:
     @pytest.mark.parametrize(
         ("options", "message"),
         [
-            ({"engine": "steam"}, "found engine 'steam'; wanted one of processes, ray"),
-            ({"format": "xml"}, "found format 'xml'; wanted one of parquet, jsonl, csv, tsv"),
-            ({"block_size": 0}, "found block_size 0"),
+            ({"engine": "steam"}, "`engine`: found 'steam'; wanted one of processes, ray"),
+            ({"format": "xml"}, "`format`: found 'xml'; wanted one of parquet, jsonl, csv, tsv"),
+            ({"block_size": 0}, "`block_size`: found 0"),
         ],
     )
     def test_wrong_options_write_nothing(self, tag, tmp_path, options, message):

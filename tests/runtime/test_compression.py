@@ -107,7 +107,7 @@ def test_twice_the_same(saved, sample):
 
 
 def test_what_can_not_be_had(saved, sample):
-    with pytest.raises(ParameterError, match="found `loss` nan; wanted a number of points >= 0"):
+    with pytest.raises(ParameterError, match="`loss`: found nan; wanted a number of points >= 0"):
         smallest_within(saved, sample, float("nan"))
     with pytest.raises(ParameterError, match=r"found no copy of .* in 100 bytes; the smallest takes"):
         best_that_fits(saved, sample, 100)

@@ -131,7 +131,7 @@ def _ray(workers: int | None = None) -> Any:
     return ray
 
 
-#: By the names of `--engine`.
+#: The values of `--engine`.
 ENGINES: dict[str, Callable[[Callable[[Any], Any], Sequence[Any], int], Generator[Any, None, None]]] = {
     "processes": processes,
     "ray": ray_tasks,

@@ -120,9 +120,9 @@ def tag_files(
         are not those of the run in `output`.
     """
     if engine not in ENGINES:
-        raise ParameterError(f"found engine {engine!r}; wanted one of {', '.join(ENGINES)}")
+        raise ParameterError(f"`engine`: found {engine!r}; wanted one of {', '.join(ENGINES)}")
     if not is_integer(block_size, 1):
-        raise ParameterError(f"found block_size {block_size!r}; wanted an integer >= 1")
+        raise ParameterError(f"`block_size`: found {block_size!r}; wanted an integer >= 1")
     if engine == "ray":
         require("ray", extra="ray", purpose="--engine ray")
     folder, paths, columns = Path(output).absolute(), plan.find_files(inputs), Columns.unlabeled(text_column)
@@ -132,7 +132,7 @@ def tag_files(
         first = next((kind for kind in kinds if kind != "empty"), "jsonl")
         format = first if first in FORMATS else "jsonl"  # noqa: A001 — as the option is called
     if format not in FORMATS:
-        raise ParameterError(f"found format {format!r}; wanted one of {', '.join(FORMATS)}")
+        raise ParameterError(f"`format`: found {format!r}; wanted one of {', '.join(FORMATS)}")
     if format == "parquet":
         require("pyarrow", extra="parquet", purpose="writing Parquet")
     options = Options(digest_of(model), k, threshold, favor_rare, text_column, format, block_size)

@@ -324,7 +324,7 @@ def smallest_within(
     `known` are rows to measure on, or the loss of the calibration run.
     """
     if not loss >= 0:
-        raise ParameterError(f"found `loss` {loss!r}; wanted a number of points >= 0")
+        raise ParameterError(f"`loss`: found {loss!r}; wanted a number of points >= 0")
     search = _Search(folder, known, watch)
     if isinstance(known, Curve):
         return search.result(max(LADDER[0], known.coarsest(loss)))
@@ -349,7 +349,7 @@ def best_that_fits(
     return search.result(chosen)
 
 
-#: Coarsenesses from fine to coarse, each a quarter of an octave from the next, and where a search starts.
+#: Coarsenesses from fine to coarse, each a quarter of an octave from the next; and where a search starts.
 LADDER, START = [2 ** (step / 4) for step in range(-16, 13)], 2.0
 
 

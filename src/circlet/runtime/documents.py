@@ -42,12 +42,7 @@ def as_texts(X: Any) -> list[str] | None:
 def as_rows(X: Any, n_features: int, names: list[str] | None = None) -> Any:
     """Check feature rows, and return them as finite numbers, sparse or dense float32.
 
-    Parameters
-    ----------
-    X : sparse matrix, array, data frame or list of lists
-    n_features : int
-    names : list of str, optional
-        The model's column names, if it has them; a data frame must have the same.
+    A data frame must have the model's column names, if the model has any.
     """
     columns = getattr(X, "columns", None)
     if names is not None and columns is not None and [str(name) for name in columns] != names:

@@ -62,25 +62,13 @@ POINTS, WEIGHTS = np.polynomial.legendre.leggauss(8)
 
 @dataclass(frozen=True)
 class Attribution:
-    """Why labels have their scores.
+    """Contributions of a document's m features that are not zero to the scores of labels."""
 
-    Parameters
-    ----------
-    columns : int64 ndarray of shape (m,)
-        The features of the document that are not zero.
-    values : float64 ndarray of shape (n_labels, m)
-        Contribution of each feature to the score of each label.
-    scores, bases : float64 ndarray of shape (n_labels,)
-        Scores of the document and of the empty row.
-    errors : float64 ndarray of shape (n_labels,)
-        Largest change of a contribution when panels were halved for the last time.
-    """
-
-    columns: Integers
-    values: Doubles
-    scores: Doubles
-    bases: Doubles
-    errors: Doubles
+    columns: Integers  # (m,), the features
+    values: Doubles  # (n_labels, m)
+    scores: Doubles  # of the document, (n_labels,)
+    bases: Doubles  # of the empty row, (n_labels,)
+    errors: Doubles  # largest change of a contribution when panels were halved for the last time, (n_labels,)
 
 
 def attributed(model: RuntimeModel, row: Entries | Floats, labels: Integers) -> Attribution:

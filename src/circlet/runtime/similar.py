@@ -30,8 +30,7 @@ TINY = 1e-9
 def similar_documents(model: RuntimeModel, index: Index, documents: Any, k: int) -> Found:
     """Return numbers and cosines of the k documents in an index that are most similar to each document.
 
-    Documents are similar if the model predicts the same for them: the cosine is that of the predictions, averaged
-    over the networks.
+    The cosine is that of the predictions, averaged over the networks.
     """
     k, found = min(k, len(index)), []
     for vectors in model.vectors(documents):

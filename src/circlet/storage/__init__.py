@@ -10,7 +10,8 @@
 | `encoder.json`, `encoder.safetensors` | settings of an encoder of texts, and what it has learned from them |
 | `sample.safetensors` | some held-out rows and their labels, for `circlet compress`; see `kept_rows` |
 | `index.safetensors` | predictions for the training documents, if requested; see `kept_rows` |
-| `remembered.safetensors` | some training rows and their labels, for training on corrections; see `kept_rows` |
+| `remembered.safetensors` | some training rows and their labels, for training on feedback; see `kept_rows` |
+| `uris.txt` | the URIs of labels that have both names and URIs |
 | `estimator.json` | the state that only `CircletClassifier` has, if it saved the model |
 | `MODEL_CARD.md` | a description for people, made from the files above and never read by circlet; see `card` |
 | `checkpoint.safetensors`, `run.json`, `decided.json` | an interrupted run; each network has a checkpoint |

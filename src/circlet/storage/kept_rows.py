@@ -31,16 +31,9 @@ REMEMBERED_NUMBERS = 500_000
 
 
 class Sample(NamedTuple):
-    """Documents and their labels.
+    """Documents and their labels."""
 
-    Parameters
-    ----------
-    rows : csr_matrix or ndarray of shape (n, n_features)
-        Scaled features, as the network takes them.
-    labels : csr_matrix of shape (n, n_labels)
-    """
-
-    rows: Any
+    rows: Any  # scaled features, as the network takes them: a csr_matrix or an ndarray
     labels: sp.csr_matrix
 
 
@@ -137,20 +130,11 @@ Identifier = str | int
 
 @dataclass(frozen=True, eq=False)
 class Index:
-    """Vectors of documents.
+    """Vectors of documents."""
 
-    Parameters
-    ----------
-    numbers : int8 ndarray of shape (n, width)
-    scales : float32 ndarray of shape (n,)
-        Factors that give rows length 1; 0 for a document without a prediction.
-    ids : list of str or int, or None
-        Ids of the documents; None if they are numbered from 0.
-    """
-
-    numbers: npt.NDArray[np.int8]
-    scales: npt.NDArray[np.float32]
-    ids: list[Identifier] | None = None
+    numbers: npt.NDArray[np.int8]  # (n, width)
+    scales: npt.NDArray[np.float32]  # factors that give rows length 1; 0 for a document without a prediction
+    ids: list[Identifier] | None = None  # None if documents are numbered from 0
 
     def __len__(self) -> int:
         return len(self.scales)

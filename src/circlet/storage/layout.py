@@ -30,18 +30,12 @@ from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.tensors import STORES
 from circlet.version import __version__
 
+# The package's docstring says what the files contain.
 CONFIG, WEIGHTS, HISTORY, LABELS = "config.json", "weights.safetensors", "history.json", "labels.txt"
-ESTIMATOR = "estimator.json"
 #: The description for people. It has this name in every folder, and `config.json` does not list it.
 CARD = "MODEL_CARD.md"
-#: The URIs of labels that have both names and URIs.
-URIS = "uris.txt"
-#: Some held-out rows and their labels.
-SAMPLE = "sample.safetensors"
-#: Some training rows and their labels.
-REMEMBERED = "remembered.safetensors"
-#: Vectors of the training documents, if requested.
-INDEX = "index.safetensors"
+URIS, ESTIMATOR, INDEX = "uris.txt", "estimator.json", "index.safetensors"
+SAMPLE, REMEMBERED = "sample.safetensors", "remembered.safetensors"
 #: Settings of an encoder of texts and what it has learned, and its arrays, if it has any.
 ENCODER, ENCODER_ARRAYS = "encoder.json", "encoder.safetensors"
 #: All files that a model may have besides `config.json`, which lists them.
@@ -49,12 +43,8 @@ TEXT_FILES = (STATE_FILE, TENSOR_FILE, ENCODER, ENCODER_ARRAYS)
 FILES = (WEIGHTS, HISTORY, LABELS, URIS, *TEXT_FILES, SAMPLE, REMEMBERED, INDEX, ESTIMATOR)
 #: The checkpoint of a run's only or first network; it exists as long as the run can be resumed.
 CHECKPOINT = "checkpoint.safetensors"
-#: The options of a run of `circlet train`, kept beside its checkpoint.
-RUN = "run.json"
-#: The decisions made for an unfinished run.
-DECIDED = "decided.json"
-#: The process that is writing into the folder, as long as there is one.
-LOCK = ".lock"
+#: Of an unfinished run: the options of `circlet train`, and the decisions; and the process that is writing.
+RUN, DECIDED, LOCK = "run.json", "decided.json", ".lock"
 
 
 def name_in(generation: int, name: str, *, zipped: bool = False) -> str:

@@ -24,24 +24,14 @@ LOG_SCALE, BIAS = "log_scale", "bias"
 
 @dataclass(frozen=True)
 class Member:
-    """One of the networks of a model, usually the only one.
-
-    Parameters
-    ----------
-    settings : NetworkSettings
-    codebook : dict or None
-        State of the network's codebook; None for head `fc`.
-    calibration : (slope, intercept)
-        Curve from the network's scores to probabilities. With only one network, the model has the curve, and this
-        is (1, 0).
-    prefix : str
-        Prefix of the names of the network's weights.
-    """
+    """One of the networks of a model, usually the only one."""
 
     settings: NetworkSettings
-    codebook: dict[str, Any] | None
+    codebook: dict[str, Any] | None  # state of the network's codebook; None for head `fc`
+    #: Slope and intercept of the curve from the network's scores to probabilities. With only one network, the
+    #: model has the curve, and this is (1, 0).
     calibration: tuple[float, float]
-    prefix: str
+    prefix: str  # of the names of the network's weights
 
     def layer(self, weights: Mapping[str, Stored], name: str) -> tuple[Stored, Stored]:
         """Weight and bias of one of its layers, as `hidden_layers` and `circlet.scoring.heads` name them."""

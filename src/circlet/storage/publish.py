@@ -44,14 +44,7 @@ log = logging.getLogger(__name__)
 
 
 class Publication:
-    """A model being written.
-
-    Parameters
-    ----------
-    folder : Path
-    generation : int
-        The number of this model among all models that the folder ever had, from 1.
-    """
+    """A model being written; `generation` is its number among all models that the folder ever had, from 1."""
 
     def __init__(self, folder: Path, generation: int) -> None:
         self.folder, self.generation = folder, generation
@@ -65,8 +58,7 @@ class Publication:
     def commit(self, config: dict[str, Any], card: str) -> None:
         """Replace the folder's model; `config` is complete except for the list of files.
 
-        The card has the same name in every folder, where people look for it. So it is not listed, and replaces the
-        old card after the model was replaced.
+        The card always has the same name, so it is not listed, and is replaced after the model.
         """
         listed = {name: described(path) for name, path in self._paths.items()}
         whole = {**config, "generation": self.generation, "files": listed}
@@ -89,10 +81,7 @@ class Publication:
 
 @contextmanager
 def publishing(folder: Path) -> Iterator[Publication]:
-    """Write a model, replacing the one in the folder; the body writes the files and commits.
-
-    If the body fails, the old model stays.
-    """
+    """Write a model: the body writes the files and commits; if it fails, the old model stays."""
     with folder_lock(folder):
         new = Publication(folder, new_generation(folder))
         try:
