@@ -12,15 +12,12 @@ import os
 import subprocess
 import sys
 import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
-from typing import Any
 
+import httpx
 import numpy as np
 import pytest
 
@@ -224,55 +221,41 @@ def test_hyperparameters_are_found_and_used(trained, annif):
     assert scores(annif, trained)["NDCG"] > 0.5
 
 
-class Service:
-    """Annif's web service."""
-
-    def __init__(self, address: str) -> None:
-        self.address = address
-
-    def get(self, path: str) -> Any:
-        with urllib.request.urlopen(self.address + path, timeout=30) as answer:
-            return json.load(answer)
-
-    def post(self, path: str, content: bytes, kind: str) -> Any:
-        request = urllib.request.Request(self.address + path, content, {"Content-Type": kind})
-        with urllib.request.urlopen(request, timeout=120) as answer:
-            return json.loads(answer.read() or b"null")
-
-    def suggested(self, text: str) -> list[str]:
-        form = urllib.parse.urlencode({"text": text, "limit": 3}).encode()
-        found = self.post("/v1/projects/circlet-en/suggest", form, "application/x-www-form-urlencoded")
-        return [each["uri"] for each in found["results"]]
-
-
 @pytest.fixture
-def serve(trained, python, free_port) -> Callable[..., AbstractContextManager[Service]]:
+def serve(trained, python, free_port) -> Callable[..., AbstractContextManager[httpx.Client]]:
     """Start one of the modules that serve Annif."""
 
     @contextmanager
-    def start(*module: str) -> Iterator[Service]:
+    def start(*module: str) -> Iterator[httpx.Client]:
         command = [python, "-m", *module, "--port", str(free_port)]
         with (
             (trained / "service.log").open("w") as log,
             subprocess.Popen(command, cwd=trained, stdout=log, stderr=log) as process,
         ):
             try:
-                yield Service(_answering(f"http://127.0.0.1:{free_port}", process))
+                with httpx.Client(base_url=f"http://127.0.0.1:{free_port}/v1", timeout=120) as client:
+                    wait_for(client, process)
+                    yield client
             finally:
                 process.terminate()
 
     return start
 
 
-def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
+def wait_for(client: httpx.Client, process: subprocess.Popen[bytes]) -> None:
     for _ in range(600):
         try:
-            urllib.request.urlopen(f"{address}/v1/projects", timeout=5).close()
-            return address
-        except urllib.error.URLError:
+            client.get("/projects")
+            return
+        except httpx.TransportError:
             assert process.poll() is None
             time.sleep(0.2)
     raise AssertionError("the service does not answer")
+
+
+def suggested(service: httpx.Client, text: str) -> list[str]:
+    found = service.post("/projects/circlet-en/suggest", data={"text": text, "limit": "3"}).json()
+    return [each["uri"] for each in found["results"]]
 
 
 @pytest.mark.parametrize(
@@ -283,10 +266,10 @@ def _answering(address: str, process: subprocess.Popen[bytes]) -> str:
 def test_the_service_suggests(trained, serve, module):
     (record, *_) = iter_records(trained / "train.tsv", "annif")
     with serve(*module) as service:
-        (project,) = service.get("/v1/projects")["projects"]
+        (project,) = service.get("/projects").json()["projects"]
         assert project["backend"] == {"backend_id": "circlet"}
         assert project["is_trained"]
-        assert set(service.suggested(record.text)) & set(record.labels)
+        assert set(suggested(service, record.text)) & set(record.labels)
 
 
 def test_the_service_learns(trained, serve):
@@ -294,9 +277,9 @@ def test_the_service_learns(trained, serve):
     (later,) = set.intersection(*(set(record.labels) for record in new))
     documents = [{"text": each.text, "subjects": [{"uri": uri} for uri in each.labels]} for each in new]
     with serve("circlet.annif", "run") as service:
-        assert all(later not in service.suggested(record.text) for record in new[:5])
-        service.post("/v1/projects/circlet-en/learn", json.dumps(documents).encode(), "application/json")
-        hits = [later in service.suggested(record.text) for record in new[:20]]
+        assert all(later not in suggested(service, record.text) for record in new[:5])
+        assert service.post("/projects/circlet-en/learn", json=documents).is_success
+        hits = [later in suggested(service, record.text) for record in new[:20]]
     assert sum(hits) > len(hits) / 2
 
 

@@ -81,7 +81,7 @@ class TestBeyondThisMachine:
 
     def test_insecure(self, circlet, model, ran):
         assert circlet("serve", model, "--host", "0.0.0.0", "--port", 0, "--insecure").returncode == 0
-        assert ran.app.service.models["topics"].learner is None  # strangers teach nothing
+        assert ran.app.service.models["topics"].learner is None  # nothing is learned from strangers
 
     @pytest.mark.parametrize("content", ["", "short", "with a space in it", "ä" * 20])
     def test_bad_tokens(self, refused, model, token, content):

@@ -178,7 +178,7 @@ WORDS = {"animal": "fox wolf bear deer", "food": "bread cheese apple soup", "veh
 
 
 @pytest.fixture(scope="session")
-def _teachable(tmp_path_factory) -> Path:
+def _model_folder(tmp_path_factory) -> Path:
     folder = tmp_path_factory.mktemp("taught") / "tagger"
     topics = sorted(WORDS)
     labels = [topics[i % 3] for i in range(90)]
@@ -198,9 +198,9 @@ def _teachable(tmp_path_factory) -> Path:
 
 
 @pytest.fixture
-def teachable(_teachable, tmp_path) -> Path:
-    """The folder of a model that can be taught, which a test may change."""
-    return Path(shutil.copytree(_teachable, tmp_path / "tagger"))
+def model_folder(_model_folder, tmp_path) -> Path:
+    """The folder of a model that can learn from feedback, which a test may change."""
+    return Path(shutil.copytree(_model_folder, tmp_path / "tagger"))
 
 
 @pytest.fixture(scope="session")

@@ -316,19 +316,34 @@ class TestFeedback:
         assert client.get(MODEL).json()["can_learn"] is False
 
 
+class Gate:
+    """Holds the tagger's calls until it is opened."""
+
+    def __init__(self, answers):
+        self.answers, self.entered, self.opened = answers, threading.Event(), threading.Event()
+
+    def __call__(self, *arguments, **options):
+        self.entered.set()
+        assert self.opened.wait(10)
+        return self.answers(*arguments, **options)
+
+    async def held(self, client):
+        """Start a request that is computed until the gate is opened."""
+        first = ask(client, "one")
+        await asyncio.to_thread(self.entered.wait, 10)
+        return first
+
+
 @pytest.fixture
 def gate(tagger, monkeypatch):
-    """Hold the tagger's first call until the event is set."""
-    entered, opened, answers = threading.Event(), threading.Event(), tagger.answers
+    found = Gate(tagger.answers)
+    monkeypatch.setattr(tagger, "answers", found)
+    yield found
+    found.opened.set()
 
-    def held(*arguments, **options):
-        entered.set()
-        assert opened.wait(10)
-        return answers(*arguments, **options)
 
-    monkeypatch.setattr(tagger, "answers", held)
-    yield entered, opened
-    opened.set()
+def ask(client, text, **more):
+    return asyncio.create_task(client.http.post(SUGGEST, json={"text": text, **more}))
 
 
 def test_many_at_once_get_what_the_runtime_says(client, tagger, documents):
@@ -351,14 +366,12 @@ def test_many_at_once_get_what_the_runtime_says(client, tagger, documents):
 
 
 def test_overload_and_recovery(start, served, gate):
-    client, (entered, opened) = start([served], Limits(queue=3)), gate
+    client = start([served], Limits(queue=3))
 
     async def main():
-        tasks = [asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))]
-        await asyncio.to_thread(entered.wait, 10)
-        tasks += [asyncio.create_task(client.http.post(SUGGEST, json={"text": "two"})) for _ in range(5)]
+        tasks = [await gate.held(client), *(ask(client, "two") for _ in range(5))]
         refused = [await task for task in tasks[4:]]  # three wait, and there is no room for two
-        opened.set()
+        gate.opened.set()
         return [*[await task for task in tasks[:4]], *refused]
 
     answers = client.run(main())
@@ -369,13 +382,11 @@ def test_overload_and_recovery(start, served, gate):
 
 
 def test_nothing_is_computed_for_clients_that_left(client, gate):
-    entered, opened = gate
     client.app.service.watch_after = 0.001
     messages = []
 
     async def main():
-        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
-        await asyncio.to_thread(entered.wait, 10)
+        first = await gate.held(client)
         body = {"type": "http.request", "body": b'{"text": "two", "k": 2}'}
         events = iter([body, {"type": "http.disconnect"}])
 
@@ -390,7 +401,7 @@ def test_nothing_is_computed_for_clients_that_left(client, gate):
             "headers": [(b"host", b"localhost")], "client": ("127.0.0.1", 1), "scheme": "http", "root_path": "",
         }  # fmt: skip
         await client.app(scope, receive, send)
-        opened.set()
+        gate.opened.set()
         await first
 
     client.run(main())
@@ -399,34 +410,30 @@ def test_nothing_is_computed_for_clients_that_left(client, gate):
 
 
 def test_canceled_requests_are_canceled(client, gate):
-    entered, opened = gate
 
     async def main():
-        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
-        await asyncio.to_thread(entered.wait, 10)
-        second = asyncio.create_task(client.http.post(SUGGEST, json={"text": "two", "k": 2}))
+        first = await gate.held(client)
+        second = ask(client, "two", k=2)
         while not client.app.service.batcher.waiting:
             await asyncio.sleep(0.001)
         second.cancel()
         with pytest.raises(asyncio.CancelledError):
             await second
-        opened.set()
+        gate.opened.set()
         assert (await first).status_code == 200
 
     client.run(main())
 
 
 def test_a_swap_leaves_requests_in_flight_alone(client, served, gate, stand_in, folder):
-    entered, opened = gate
     other = load(folder)
     other.__class__ = stand_in
 
     async def main():
-        first = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
-        await asyncio.to_thread(entered.wait, 10)
+        first = await gate.held(client)
         served.swap(other, "v2")
-        second = asyncio.create_task(client.http.post(SUGGEST, json={"text": "one"}))
-        opened.set()
+        second = ask(client, "one")
+        gate.opened.set()
         return [(await each).json() for each in (first, second)]
 
     before, after = client.run(main())

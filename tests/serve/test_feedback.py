@@ -62,11 +62,11 @@ def served() -> Swaps:
 
 
 @pytest.fixture
-def started(teachable, log, served) -> Iterator[Callable[[], Learner]]:
+def started(model_folder, log, served) -> Iterator[Callable[[], Learner]]:
     learners: list[Learner] = []
 
     def start() -> Learner:
-        learners.append(Learner(teachable, log, on_swap=served, pause=0.0))
+        learners.append(Learner(model_folder, log, on_swap=served, pause=0.0))
         return learners[-1]
 
     yield start
@@ -91,18 +91,18 @@ def taught(learner: Learner, text: str, *accepted: str, rejected: str | None = N
     return settled(learner)
 
 
-def test_feedback_is_learned_and_swapped_in(trainings, started, log, served, teachable):
+def test_feedback_is_learned_and_swapped_in(trainings, started, log, served, model_folder):
     learner, idle = started(), {"state": "idle", "waiting": 0, "message": None}
     assert settled(learner) == {**idle, "version": "0", "taught": 0, "can_roll_back": False}
     after = taught(learner, "drum piano", rejected="food")
     assert after == {**idle, "version": "1", "taught": 1, "can_roll_back": True}
     assert (served.version, served.best("drum piano")) == ("1", "music")
     assert served.best("fox wolf") == "animal"
-    assert [each.name for each in versions_folder(teachable).iterdir() if each.is_dir()] == ["1"]
-    assert circlet.load(teachable).classes_.tolist() == ["animal", "food", "vehicle"]
+    assert [each.name for each in versions_folder(model_folder).iterdir() if each.is_dir()] == ["1"]
+    assert circlet.load(model_folder).classes_.tolist() == ["animal", "food", "vehicle"]
 
 
-def test_an_undo_is_exact(trainings, started, log, served, teachable):
+def test_an_undo_is_exact(trainings, started, log, served, model_folder):
     learner = started()
     taught(learner, "drum piano")
     alone = served.tagger.predict_proba(["drum flute"])
@@ -119,11 +119,11 @@ def test_an_undo_is_exact(trainings, started, log, served, teachable):
     settled(learner)
     for text in ("drum flute", "fox", "bread and a van"):
         np.testing.assert_array_equal(
-            served.tagger.predict_proba([text]), circlet.load(teachable).predict_proba([text])
+            served.tagger.predict_proba([text]), circlet.load(model_folder).predict_proba([text])
         )
 
 
-def test_roll_back(trainings, started, log, served, teachable):
+def test_roll_back(trainings, started, log, served, model_folder):
     learner = started()
     with pytest.raises(CircletError, match="no earlier version"):
         learner.roll_back()
@@ -145,12 +145,12 @@ def test_roll_back(trainings, started, log, served, teachable):
     assert served.version == "3"  # numbers are not used again
 
 
-def test_only_some_versions_are_kept(trainings, started, log, teachable):
+def test_only_some_versions_are_kept(trainings, started, log, model_folder):
     learner = started()
     for number in range(KEPT + 2):
         taught(learner, f"drum {number}")
     learner.close()
-    folders = sorted(int(each.name) for each in versions_folder(teachable).iterdir() if each.is_dir())
+    folders = sorted(int(each.name) for each in versions_folder(model_folder).iterdir() if each.is_dir())
     assert folders == list(range(3, KEPT + 3))
     again = started()
     assert [again.roll_back() for _ in range(KEPT)] == [*map(str, range(KEPT + 1, 2, -1)), "0"]
@@ -179,7 +179,7 @@ def test_notifications_are_coalesced(monkeypatch, trainings, started, log):
     assert trainings == [1, 6]
 
 
-def test_a_failure_leaves_the_old_model(monkeypatch, trainings, started, log, served, teachable):
+def test_a_failure_leaves_the_old_model(monkeypatch, trainings, started, log, served, model_folder):
     learner = started()
     taught(learner, "drum piano")
     works = Learner._train
@@ -198,7 +198,7 @@ def test_a_failure_leaves_the_old_model(monkeypatch, trainings, started, log, se
     assert (state["state"], state["version"], state["message"]) == ("idle", "2", None)
 
 
-def test_another_process_goes_on(trainings, started, log, served, teachable):
+def test_another_process_goes_on(trainings, started, log, served, model_folder):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
@@ -210,38 +210,38 @@ def test_another_process_goes_on(trainings, started, log, served, teachable):
     assert (state["version"], state["taught"]) == ("2", 2)
 
 
-def test_one_process_at_a_time(trainings, started, log, teachable, served):
+def test_one_process_at_a_time(trainings, started, log, model_folder, served):
     started()
     with pytest.raises(OutputError, match="another process does"):
-        Learner(teachable, log, on_swap=served)
+        Learner(model_folder, log, on_swap=served)
 
 
-def test_versions_of_another_model_are_not_served(trainings, started, log, served, teachable):
+def test_versions_of_another_model_are_not_served(trainings, started, log, served, model_folder):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
-    Model.load(teachable).save(teachable)  # the same weights, saved again
+    Model.load(model_folder).save(model_folder)  # the same weights, saved again
     served.swaps = 0
     state = settled(started())
     assert (state["version"], state["taught"], served.swaps) == ("2", 1, 1)
 
 
-def test_a_damaged_version_is_learned_anew(trainings, started, log, served, teachable):
+def test_a_damaged_version_is_learned_anew(trainings, started, log, served, model_folder):
     learner = started()
     taught(learner, "drum piano")
     learner.close()
-    (versions_folder(teachable) / "1" / "labels.txt").write_text("x\n")
+    (versions_folder(model_folder) / "1" / "labels.txt").write_text("x\n")
     state = settled(started())
     assert (state["version"], state["taught"], served.best("drum piano")) == ("2", 1, "music")
 
 
-def test_a_damaged_list_of_versions(trainings, teachable, log, served):
-    place = versions_folder(teachable)
+def test_a_damaged_list_of_versions(trainings, model_folder, log, served):
+    place = versions_folder(model_folder)
     place.mkdir()
     for content in ('{"kept": []}', '{"kept": [{"version": "1", "taught": 1}], "last": 1}', "{}"):
         (place / "versions.json").write_text(content)
         with pytest.raises(DataError, match=r"versions\.json: found no readable list of versions"):
-            Learner(teachable, log, on_swap=served)
+            Learner(model_folder, log, on_swap=served)
 
 
 def test_what_no_room_is_for_is_said(trainings, started, log):
@@ -250,9 +250,9 @@ def test_what_no_room_is_for_is_said(trainings, started, log):
     assert state["message"].startswith("the model has no room for ")
 
 
-def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
-    assert why_not(teachable) is None
-    compress(teachable, tmp_path / "small", "int8")
+def test_why_not(model_folder, tmp_path, shared, monkeypatch, log, served):
+    assert why_not(model_folder) is None
+    compress(model_folder, tmp_path / "small", "int8")
     assert "has no training rows" in str(why_not(tmp_path / "small"))
     with pytest.raises(ParameterError, match="has no training rows"):
         Learner(tmp_path / "small", log, on_swap=served)
@@ -260,29 +260,29 @@ def test_why_not(teachable, tmp_path, shared, monkeypatch, log, served):
     with pytest.raises(ParameterError, match="--learn: this model was trained on feature rows"):
         Served.load(tmp_path / "rows", "rows").learn(tmp_path / "rows")
     monkeypatch.setattr(feedback, "find_spec", lambda _: None)
-    assert "pip install 'circlet[train]'" in str(why_not(teachable))
+    assert "pip install 'circlet[train]'" in str(why_not(model_folder))
     monkeypatch.setattr("os.access", lambda path, mode: False)
-    assert "can't be written" in str(why_not(teachable))
+    assert "can't be written" in str(why_not(model_folder))
 
 
 class TestServedModel:
-    def test_learns_until_it_is_closed(self, teachable):
-        model = Served.load(teachable, "tagger")
+    def test_learns_until_it_is_closed(self, model_folder):
+        model = Served.load(model_folder, "tagger")
         digest = model.current.version
-        model.learn(teachable)
-        assert model.learner.feedback.path == teachable.with_name("tagger.feedback.jsonl")
+        model.learn(model_folder)
+        assert model.learner.feedback.path == model_folder.with_name("tagger.feedback.jsonl")
         assert model.current.version == "0" != digest  # the learner knows better than the folder
-        model.learner.on_swap(circlet.load(teachable), "2")
+        model.learner.on_swap(circlet.load(model_folder), "2")
         assert model.current.version == "2"
         model.learner.close()
 
 
 class TestChild:
-    def test_a_taught_model_is_written_and_the_model_stays(self, teachable, tmp_path):
-        before = {path.name: path.read_bytes() for path in teachable.iterdir()}
-        assert update_saved(teachable, tmp_path / "out", [MUSIC]) == Update(1, ["music"], [])
+    def test_a_taught_model_is_written_and_the_model_stays(self, model_folder, tmp_path):
+        before = {path.name: path.read_bytes() for path in model_folder.iterdir()}
+        assert update_saved(model_folder, tmp_path / "out", [MUSIC]) == Update(1, ["music"], [])
         assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
-        assert {path.name: path.read_bytes() for path in teachable.iterdir()} == before
+        assert {path.name: path.read_bytes() for path in model_folder.iterdir()} == before
 
     def test_a_classifier_stays_one(self, tmp_path):
         texts, labels = ["red fox", "fast car", "brown bear", "old lorry"] * 10, ["a", "v", "a", "v"] * 10
@@ -306,11 +306,11 @@ class TestChild:
         assert "is not a circlet model" in answer_to(json.dumps(asked))["error"]
 
     @pytest.mark.slow
-    def test_it_ends_with_the_process_that_asked(self, teachable, tmp_path):
+    def test_it_ends_with_the_process_that_asked(self, model_folder, tmp_path):
         command = [sys.executable, "-m", "circlet.serve.feedback"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
         asked = {
-            "folder": str(teachable),
+            "folder": str(model_folder),
             "output": str(tmp_path / "out"),
             "corrections": [["drum", ["music"], []]],
         }
@@ -353,21 +353,21 @@ def test_a_child_process_that_dies(started, log, monkeypatch):
 
 @pytest.mark.slow
 @pytest.mark.skipif(os.name == "nt", reason="wanted a signal that ends a process at once")
-def test_a_service_that_is_killed_at_any_time(teachable, log, served):
+def test_a_service_that_is_killed_at_any_time(model_folder, log, served):
     known: set[str] = set()
     for attempt, seconds in enumerate((0.5, 2.5, 3.5, 5.0)):
-        words = [sys.executable, "-c", SERVING, str(teachable), str(log.path), str(attempt)]
+        words = [sys.executable, "-c", SERVING, str(model_folder), str(log.path), str(attempt)]
         child = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         time.sleep(seconds)
         child.send_signal(signal.SIGKILL)
         lines = child.communicate()[0].splitlines(keepends=True)
         known |= {line.strip() for line in lines if line.endswith("\n")}
         assert known <= {entry.id for entry in log.entries()}
-        path = versions_folder(teachable) / "versions.json"
+        path = versions_folder(model_folder) / "versions.json"
         if path.exists():
             version = json.loads(path.read_text())["kept"][-1]["version"]
-            circlet.load(teachable if version == "0" else path.parent / version)  # whole
-    learner = Learner(teachable, log, on_swap=served)
+            circlet.load(model_folder if version == "0" else path.parent / version)  # whole
+    learner = Learner(model_folder, log, on_swap=served)
     assert settled(learner)["taught"] == len(log.entries()) >= len(known) > 0
     chances = served.tagger.predict_proba([log.entries()[0].text])[0]
     assert chances[served.tagger.classes_.tolist().index("music")] >= 0.5

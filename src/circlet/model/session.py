@@ -433,8 +433,12 @@ def fit_further(
         Usually those of `further_settings`.
     ids : sequence of str or int, optional
         Ids of the documents in the index.
-    reporter, folder, resume, world
-        See `circlet.training.train`.
+    reporter : Reporter, optional
+    folder : Path, optional
+        Checkpoints are written there.
+    resume : bool
+        Whether to start from a checkpoint.
+    world : World
     """
     reporter, folder = reporter or Reporter(), folder if world.is_first else None
     with reporter.timed("features"):
