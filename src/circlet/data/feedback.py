@@ -26,7 +26,7 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timezone
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import scipy.sparse as sp
@@ -62,8 +62,7 @@ class Entry:
         return {**vars(self), "accepted": list(self.accepted), "rejected": list(self.rejected)}
 
 
-@dataclass(frozen=True)
-class TextFeedback:
+class TextFeedback(NamedTuple):
     """A text with its accepted and rejected labels."""
 
     text: str
@@ -124,10 +123,9 @@ def apply_feedback(dataset: Dataset, feedback: Iterable[Entry | TextFeedback]) -
         each = texts[train.texts[row]]
         Y[row, [columns[label] for label in each.accepted]] = 1
         Y[row, [columns[label] for label in each.rejected if label in columns]] = 0
-    further = [sorted(columns[label] for label in each.accepted) for each in new]
-    starts = np.cumsum([0, *map(len, further)])
-    flat = np.array([column for row in further for column in row], dtype=np.int32)
-    added = sp.csr_matrix((np.ones(len(flat), np.float32), flat, starts), shape=(len(new), len(columns)))
+    places_of_new = [(row, columns[label]) for row, each in enumerate(new) for label in each.accepted]
+    entries = (np.ones(len(places_of_new), np.float32), np.array(places_of_new, dtype=np.int64).reshape(-1, 2).T)
+    added = sp.csr_matrix(entries, shape=(len(new), len(columns)))
     together = sp.vstack([sp.csr_matrix(Y, dtype=np.float32), added], format="csr")
     together.eliminate_zeros()
     together.sort_indices()
@@ -183,11 +181,12 @@ class FeedbackLog:
 
     def add(self, text: str, accepted: Iterable[str], rejected: Iterable[str], version: str) -> Entry:
         """Append an entry and return it once it is on disk."""
-        record = {**_stamp(), "text": text, "accepted": list(accepted), "rejected": list(rejected)}
-        if fault := next(_faults({**record, "version": version}), None):
+        labels = {"accepted": list(accepted), "rejected": list(rejected)}
+        record = {**_stamp(), "text": text, **labels, "version": version}
+        if fault := next(_faults(record), None):
             raise ParameterError(f"feedback: found {fault[0]}; wanted {fault[1]}")
         with self._mutex:
-            self._append({**record, "version": version})
+            self._append(record)
             return self._entries[record["id"]]
 
     def undo(self, entry: str) -> Entry:

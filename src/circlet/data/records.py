@@ -36,7 +36,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 from itertools import chain, islice
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from circlet.checks import require
 from circlet.data.dataset import check_label, label_fault
@@ -245,8 +245,8 @@ def parts_of(
         raise bad(where, number, f"{columns.text!r} of type {type(text).__name__}", "a string")
     if labels is None and not need_labels:
         labels = []
-    labels = [labels] if type(labels) in (str, int) else labels
     # By type, because isinstance takes true and false for integers.
+    labels = [labels] if type(labels) in (str, int) else labels
     if not isinstance(labels, list) or not all(type(label) in (str, int) for label in labels):
         kinds = sorted({type(one).__name__ for one in labels}) if isinstance(labels, list) else []
         found = f"{columns.labels!r} of type {type(labels).__name__}{' of ' * bool(kinds)}{', '.join(kinds)}"
@@ -332,8 +332,7 @@ def is_annif(line: str) -> bool:
     return bool(tab) and all(re.fullmatch(r"<\S+>|\S+:\S+", uri) for uri in uris.split())
 
 
-@dataclass(frozen=True)
-class Notation:
+class Notation(NamedTuple):
     """The result of `guess_separator`: a separator or `LISTS`, its description, and a doubt about it, if any."""
 
     separator: str
@@ -556,20 +555,16 @@ def _iter_texts(path: Path, need_labels: bool, progress: Callable[[int], object]
 
 def _labels_of(path: Path) -> tuple[str, ...] | None:
     """Return the labels in the file beside a text, or None if there is no such file."""
-    for ending in LABEL_SUFFIXES:
-        file = path.with_suffix(ending)
-        if not file.is_file():
-            continue
-        labels = []
-        for number, line in iter_text(file) if file.stat().st_size else ():
-            label = line.rstrip("\r\n").partition("\t")[0] if ending == ".tsv" else line.strip()
-            if line.isspace():
-                continue
-            label = label[1:-1] if label[:1] + label[-1:] == "<>" else label
-            check_label(label, file, number)
-            labels.append(label)
-        return tuple(dict.fromkeys(labels))
-    return None
+    file = next((each for ending in LABEL_SUFFIXES if (each := path.with_suffix(ending)).is_file()), None)
+    if file is None:
+        return None
+    labels = []
+    for number, line in iter_text(file) if file.stat().st_size else ():
+        if not line.isspace():
+            label = line.rstrip("\r\n").partition("\t")[0] if file.suffix == ".tsv" else line.strip()
+            labels.append(label[1:-1] if label[:1] + label[-1:] == "<>" else label)
+            check_label(labels[-1], file, number)
+    return tuple(dict.fromkeys(labels))
 
 
 def iter_parquet(

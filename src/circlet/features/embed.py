@@ -113,7 +113,7 @@ def embed(
     device: str = "auto",
     progress: Track | None = None,
 ) -> npt.NDArray[np.float32]:
-    """Embed texts with a model from a local folder.
+    """Embed texts with a model from a local folder; return `(n, d)` float32, rows of norm 1.
 
     Parameters
     ----------
@@ -126,11 +126,6 @@ def embed(
         "auto" lets sentence-transformers choose.
     progress : callable, optional
         Iterates over the steps it is given and shows the progress.
-
-    Returns
-    -------
-    ndarray
-        `(n, d)` float32, rows of norm 1.
     """
     return encode(load_model(model_path, device), texts, batch_size=batch_size, progress=progress)
 
@@ -218,13 +213,6 @@ def check_model_folder(model_path: str | Path) -> Path:
     return folder
 
 
-def _model_files(folder: Path) -> dict[str, str]:
-    """Return digests of the weights and of all other files that determine the embeddings."""
-    kinds = (".safetensors", ".json", ".txt", ".model")
-    paths = sorted(path for path in folder.rglob("*") if path.suffix in kinds and path.is_file())
-    return {path.relative_to(folder).as_posix(): sha256(path) for path in paths}
-
-
 @contextmanager
 def _offline() -> Iterator[None]:
     """Keep the hub's client offline, like HF_HUB_OFFLINE, which works only before the first import."""
@@ -276,9 +264,22 @@ def embed_dataset(
     source, folder = check_model_folder(model_path), Path(folder)
     texts = _raw_texts(dataset)
     digests = {part: _digest(rows) for part, rows in texts.items()}
-    files = _model_files(source)
+    kinds = (".safetensors", ".json", ".txt", ".model")  # the weights and all else that determines embeddings
+    paths = sorted(path for path in source.rglob("*") if path.suffix in kinds and path.is_file())
+    files = {path.relative_to(source).as_posix(): sha256(path) for path in paths}
     before = _read_record(folder)
-    done = {part: before["parts"][part] for part in texts if _is_done(before, folder, part, files, digests[part])}
+
+    def is_done(part: str) -> bool:
+        entry, path = before["parts"].get(part), folder / f"X.{part}.npy"
+        return (
+            isinstance(entry, dict)
+            and before["model"].get("files") == files
+            and entry.get("texts_sha256") == digests[part]
+            and path.is_file()
+            and entry.get("sha256") == sha256(path)
+        )
+
+    done = {part: before["parts"][part] for part in texts if is_done(part)}
     if len(done) == len(texts) == len(before["parts"]):
         return before
     model = load_model(source, device)
@@ -302,31 +303,23 @@ def embed_dataset(
         if (stale := followed(folder / f"X.{part}.npy")).is_file():  # from other texts or another model
             stale.unlink()
     for part in left:
-        if part in texts:
-            track = partial(progress, f"embedding {_PARTS[part]}") if progress else None
-            work = partial(encode, model, texts[part], batch_size=batch_size, progress=track)
-            done[part] = {**_write_features(folder / f"X.{part}.npy", work), "texts_sha256": digests[part]}
-            record["parts"] = {part: done[part] for part in _PARTS if part in done}
-            write_json(followed(folder / RECORD), record)
+        if part not in texts:
+            continue
+        track = partial(progress, f"embedding {_PARTS[part]}") if progress else None
+        started = time.perf_counter()
+        rows = encode(model, texts[part], batch_size=batch_size, progress=track)
+        seconds = time.perf_counter() - started
+        path, speed = folder / f"X.{part}.npy", round(len(rows) / max(seconds, 1e-9), 1)
+        with output(path) as out:
+            # float16 takes half the disk space; its relative rounding error of 1/2000 changes no ranking.
+            np.save(out, rows.astype(np.float16), allow_pickle=False)
+        logger.info("%s: %d texts, %.1f per second", path, len(rows), speed)
+        about_rows = {"rows": rows.shape[0], "dims": rows.shape[1], "sha256": sha256(path)}
+        about_time = {"seconds": round(seconds, 1), "texts_per_second": speed}
+        done[part] = {**about_rows, **about_time, "texts_sha256": digests[part]}
+        record["parts"] = {part: done[part] for part in _PARTS if part in done}
+        write_json(followed(folder / RECORD), record)
     return record
-
-
-def _write_features(path: Path, work: Callable[[], npt.NDArray[np.float32]]) -> dict[str, Any]:
-    started = time.perf_counter()
-    rows = work()
-    seconds = time.perf_counter() - started
-    with output(path) as out:
-        # float16 takes half the disk space; its relative rounding error of 1/2000 changes no ranking.
-        np.save(out, rows.astype(np.float16), allow_pickle=False)
-    speed = round(rows.shape[0] / max(seconds, 1e-9), 1)
-    logger.info("%s: %d texts, %.1f per second", path, rows.shape[0], speed)
-    return {
-        "rows": rows.shape[0],
-        "dims": rows.shape[1],
-        "sha256": sha256(path),
-        "seconds": round(seconds, 1),
-        "texts_per_second": speed,
-    }
 
 
 def _raw_texts(dataset: Dataset) -> dict[str, list[str]]:
@@ -369,14 +362,3 @@ def _read_record(folder: Path) -> dict[str, Any]:
     except (ValueError, TypeError, KeyError, RecursionError) as error:
         raise bad(path, None, f"no readable record ({error})", "one that `circlet embed` wrote") from error
     return record
-
-
-def _is_done(record: dict[str, Any], folder: Path, part: str, files: dict[str, str], digest: str) -> bool:
-    entry, path = record["parts"].get(part), folder / f"X.{part}.npy"
-    return (
-        isinstance(entry, dict)
-        and record["model"].get("files") == files
-        and entry.get("texts_sha256") == digest
-        and path.is_file()
-        and entry.get("sha256") == sha256(path)
-    )

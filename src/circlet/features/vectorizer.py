@@ -21,7 +21,6 @@ import hashlib
 import json
 import re
 import unicodedata
-from abc import ABC, abstractmethod
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import cache, partial
@@ -99,7 +98,7 @@ class TextVectorizer:
         self.sublinear_tf, self.lowercase = sublinear_tf, lowercase
         self.min_df, self.max_features = check_frequencies(min_df, max_features)
         #: Finds the terms of each kind of feature: words, then characters.
-        self._kinds: dict[str, Terms] = {}
+        self._kinds: dict[str, Words] = {}
         if self.word_ngrams is not None:
             self._kinds["word"] = Words(*self.word_ngrams)
         if self.char_ngrams is not None:
@@ -273,7 +272,7 @@ class TextVectorizer:
         vectorizer._fitted = _Fit(vocabularies, idf)
         return vectorizer
 
-    def _terms_in(self, terms: Terms, text: str) -> list[str]:
+    def _terms_in(self, terms: Words, text: str) -> list[str]:
         return terms(self._prepare(text))
 
     def _prepare(self, text: str) -> str:
@@ -402,8 +401,8 @@ Span = tuple[int, int]
 IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\uf900-\ufaff\U00020000-\U0003ffff"
 
 
-class Terms(ABC):
-    """Finds the terms of a text: runs of words or of characters.
+class Words:
+    """Finds the terms of a text, runs of words joined by spaces; see `word_pattern` for what a word is.
 
     Parameters
     ----------
@@ -414,19 +413,8 @@ class Terms(ABC):
     def __init__(self, shortest: int, longest: int) -> None:
         self.shortest, self.longest = shortest, longest
 
-    @abstractmethod
     def __call__(self, text: str) -> list[str]:
         """Return all terms of a text, including repeated ones."""
-
-    @abstractmethod
-    def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
-        """Return the columns of all terms of a text, in any order; −1 for unknown terms."""
-
-
-class Words(Terms):
-    """Runs of words, joined by spaces; see `word_pattern` for the definition of a word."""
-
-    def __call__(self, text: str) -> list[str]:
         found: list[str] = _word(text.isascii()).findall(text)
         runs = found if self.shortest == 1 else []
         for size in range(max(self.shortest, 2), min(self.longest, len(found)) + 1):
@@ -434,6 +422,7 @@ class Words(Terms):
         return runs
 
     def columns(self, text: str, vocabulary: Vocabulary) -> npt.NDArray[np.intc]:
+        """Return the columns of all terms of a text, in any order; −1 for unknown terms."""
         return vocabulary.lookup(self(text))
 
 
@@ -442,7 +431,7 @@ def words_in(text: str) -> Iterator[re.Match[str]]:
     return _word(text.isascii()).finditer(text)
 
 
-class Characters(Terms):
+class Characters(Words):
     """Runs of characters within words; a space is added at both ends of a word."""
 
     def __call__(self, text: str) -> list[str]:
@@ -476,7 +465,7 @@ class Vocabulary:
     Parameters
     ----------
     terms : list of str
-        Terms in the order of their columns.
+        Words in the order of their columns.
     cache_size : int
         Size of the cache, in words; the default takes a few megabytes.
     """
@@ -502,7 +491,7 @@ class Vocabulary:
         """Return the columns of terms; −1 for unknown terms."""
         return np.fromiter(map(self._columns.get, terms, repeat(-1)), dtype=np.intc, count=len(terms))
 
-    def count(self, text: str, terms: Terms) -> tuple[npt.NDArray[np.intc], npt.NDArray[np.int64]]:
+    def count(self, text: str, terms: Words) -> tuple[npt.NDArray[np.intc], npt.NDArray[np.int64]]:
         """Return the sorted columns of a text's known terms, and how often each term occurs."""
         columns = terms.columns(text, self)
         columns.sort()
@@ -560,13 +549,13 @@ def origins(original: str, normalized: str, *, lowercase: bool) -> npt.NDArray[n
     return places
 
 
-def occurrences(prepared: str, terms: Terms) -> Iterator[tuple[str, int, int]]:
+def occurrences(prepared: str, terms: Words) -> Iterator[tuple[str, int, int]]:
     """Yield all terms of a prepared text, in the order of `terms(prepared)`, with their start and end.
 
     The spaces that `Characters` adds to a word have no position; a run without other characters gets the position
     of the whole word.
     """
-    if isinstance(terms, Words):
+    if not isinstance(terms, Characters):
         found = [match.span() for match in words_in(prepared)]
         runs = [
             (found[first][0], found[first + size - 1][1])
@@ -574,7 +563,6 @@ def occurrences(prepared: str, terms: Terms) -> Iterator[tuple[str, int, int]]:
             for first in range(len(found) - size + 1)
         ]
     else:
-        assert isinstance(terms, Characters)
         runs = [run for match in re.finditer(r"\S+", prepared) for run in _runs(match.span(), terms)]
     return ((term, *run) for term, run in zip(terms(prepared), runs, strict=True))
 
