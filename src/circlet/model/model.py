@@ -22,8 +22,7 @@ from circlet.model.calibration import calibrate
 from circlet.network import Ensemble, Network
 from circlet.network.network import score_blocks, top_k
 from circlet.runtime.model import RuntimeModel
-from circlet.runtime.network import checked
-from circlet.scoring.arrays import Found
+from circlet.scoring.arrays import Found, checked
 from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
 from circlet.storage.card import model_card

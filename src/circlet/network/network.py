@@ -21,9 +21,8 @@ from circlet.encoders import RowPairs, TextEncoder, TextRows
 from circlet.errors import ParameterError, check_fits, within_memory
 from circlet.network.encoders import Dropout, Encoder, Hidden, LabelSets, Linear, as_batch, linear
 from circlet.network.losses import LOSSES
-from circlet.runtime.network import checked
 from circlet.scoring import heads, scorers, tensors
-from circlet.scoring.arrays import MEMORY
+from circlet.scoring.arrays import MEMORY, checked
 from circlet.scoring.ranking import Gain
 from circlet.settings import NetworkSettings
 from circlet.settings.network import COSINES

@@ -24,8 +24,9 @@ from circlet.errors import CircletError, ParameterError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import Span, TextVectorizer
 from circlet.runtime.model import RuntimeModel
-from circlet.runtime.network import Floats, Network, checked
+from circlet.runtime.network import Floats, Network
 from circlet.scoring import arrays
+from circlet.scoring.arrays import checked
 from circlet.scoring.ranking import mean_log_odds
 from circlet.scoring.scorers import Scorer
 

@@ -17,9 +17,9 @@ from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.features.vectorizer import TextVectorizer
 from circlet.runtime.documents import count
-from circlet.runtime.network import LARGEST, Floats, Network, Rows
+from circlet.runtime.network import Floats, Network, Rows
 from circlet.scoring import arrays
-from circlet.scoring.arrays import MEMORY, Found, unit
+from circlet.scoring.arrays import LARGEST, MEMORY, Found, unit
 from circlet.scoring.heads import HEADS
 from circlet.scoring.ranking import join
 from circlet.scoring.scorers import Ensemble, Scorer

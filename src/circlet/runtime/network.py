@@ -24,12 +24,13 @@ from circlet.encoders import RowPairs
 from circlet.errors import DataError
 from circlet.features.rows import Entries
 from circlet.scoring import arrays
+from circlet.scoring.arrays import checked
 from circlet.scoring.heads import HEADS, hidden_vectors
 from circlet.storage.network_spec import BESIDE, Member, hidden_layers
 from circlet.storage.tensors import Stored, place_in_file, release
 from circlet.threads import steps
 
-__all__ = ["LARGEST", "FeatureWeights", "Floats", "Linear", "Network", "RowCache", "Rows"]
+__all__ = ["FeatureWeights", "Floats", "Linear", "Network", "RowCache", "Rows"]
 
 #: Bytes of the rows that are kept. Smaller matrices are not worth it.
 KEPT = 1 << 26
@@ -100,30 +101,12 @@ Integers: TypeAlias = "npt.NDArray[np.integer]"
 
 #: Numbers of a matrix that are converted at a time for one row: 4 MB, which stay in the cache.
 BLOCK = 1 << 20
-#: Norms of outputs, scales and biases are below this, so that no score of any label overflows.
-LARGEST = 1e15
 #: Numbers that are converted at a time for many rows, 64 MB: the more rows, the more of them share their features.
 CONVERTED = 1 << 24
 #: Outputs whose weights are transposed at a time.
 TRANSPOSED = 64
 #: With at most this share of inputs that are not zero, adding up their weights is faster than a whole product.
 FEW = 0.5
-
-
-def checked(out: Floats) -> Floats:
-    """A layer's outputs `(n, outputs)`, or scores, if they are finite and no row is too large; else a `DataError`.
-
-    Whatever comes next could turn infinity into a plausible number. To find a damaged weight where it matters
-    takes far less time than to look at all weights before.
-    """
-    rows = out[:, None] if out.ndim == 1 else out
-    squares = np.vdot(out, out) if len(out) == 1 else np.einsum("ij,ij->i", rows, rows).max(initial=0)
-    if not squares < LARGEST**2:  # which is not less if it is NaN
-        raise DataError(
-            "found a non-finite or huge number in the output of a layer: the document has numbers too large for "
-            "this model, or the model is damaged (circlet info MODEL --verify says whether it is)"
-        )
-    return out
 
 
 class Linear:

@@ -8,6 +8,8 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from circlet.errors import DataError
+
 floor, log1p, sin, sqrt, subtract, tanh = np.floor, np.log1p, np.sin, np.sqrt, np.subtract, np.tanh
 absolute, no_grad, where = np.abs, nullcontext, np.where
 
@@ -23,6 +25,8 @@ TINY = 1e-12
 #: The least norm that a vector is divided by, as in torch.
 LEAST_NORM = 1e-12
 _LOWEST = np.finfo(np.float32).min
+#: Norms of outputs, scales and biases are below this, so that no score of any label overflows.
+LARGEST = 1e15
 #: Bytes for scores and temporaries at a time: more does not fit into the cache and is slower.
 MEMORY = 1 << 26
 
@@ -225,3 +229,19 @@ def _below_k_best(scores: Floats, k: int) -> Floats:
         scores = scores[:, : groups * size].reshape(n, size, groups).max(axis=1)
         m = groups
     return np.partition(scores, m - k, axis=1)[:, m - k]
+
+
+def checked(out: Floats) -> Floats:
+    """A layer's outputs `(n, outputs)`, or scores, if they are finite and no row is too large; else a `DataError`.
+
+    Whatever comes next could turn infinity into a plausible number. To find a damaged weight where it matters
+    takes far less time than to look at all weights before.
+    """
+    rows = out[:, None] if out.ndim == 1 else out
+    squares = np.vdot(out, out) if len(out) == 1 else np.einsum("ij,ij->i", rows, rows).max(initial=0)
+    if not squares < LARGEST**2:  # which is not less if it is NaN
+        raise DataError(
+            "found a non-finite or huge number in the output of a layer: the document has numbers too large for "
+            "this model, or the model is damaged (circlet info MODEL --verify says whether it is)"
+        )
+    return out
