@@ -1,4 +1,4 @@
-"""The seam for what reads texts: encoders of one's own, frozen or trained, alone or beside a bag of words."""
+"""Models with an encoder of texts, frozen or trained, alone or beside a bag of words: used as any other."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from collections.abc import Iterator
 
 import numpy as np
 import pytest
+import scipy.sparse as sp
 import torch
 from tests.training.runs import CtrlC, assert_same
 
 import circlet
+import circlet_paper
 from circlet import CircletClassifier, encoders
+from circlet.data.dataset import Split
 from circlet.data.feedback import TextFeedback
 from circlet.encoders import RowPairs, TextEncoder, TextInput, find, register
 from circlet.errors import DataError, ParameterError
@@ -19,8 +22,12 @@ from circlet.model import Model, fit, fit_further, further_settings
 from circlet.model.feedback import update
 from circlet.runtime import RuntimeModel
 from circlet.runtime.compression import compress
-from circlet.settings import RunSettings
+from circlet.settings import RunSettings, TrainingSettings
+from circlet.storage.layout import read_config
+from circlet.storage.network_spec import members_of, shapes_of
+from circlet.storage.tensors import STORES
 from circlet.training import InterruptedRunError
+from circlet.training.steps import Batches, recordable
 
 SMALL = {"hidden": (16,), "dim": 24, "dropout": 0.2, "epochs": 3, "batch_size": 16, "lr": 0.01, "validation": 20}
 
@@ -67,18 +74,36 @@ def run(**changes) -> RunSettings:
 
 
 #: Encoder, and whether a bag of words is beside it.
-KINDS = {"letters": ("letters", False), "letters and words": ("letters", True), "cnn and words": ("cnn", True)}
+KINDS = {
+    **{name: (name, False) for name in ("letters", *circlet_paper.ENCODERS)},
+    "letters and words": ("letters", True),
+    "cnn and words": ("cnn", True),
+}
+MODELS: dict[str, Model] = {}
+
+
+def settings_of(kind: str) -> RunSettings:
+    register(Letters)
+    encoder, bag = KINDS[kind]
+    return run(encoder=encoder, bag_of_words=bag, **({} if encoder == "letters" else {"embedding": 8}))
 
 
 @pytest.fixture(params=KINDS)
 def settings(request) -> RunSettings:
-    register(Letters)
-    encoder, bag = KINDS[request.param]
-    return run(encoder=encoder, bag_of_words=bag, **({"embedding": 8} if encoder == "cnn" else {}))
+    return settings_of(request.param)
+
+
+@pytest.fixture(params=KINDS)
+def model(request, split) -> Model:
+    """A model that no test changes."""
+    settings = settings_of(request.param)
+    if request.param not in MODELS:
+        MODELS[request.param] = fit(split("texts"), settings)
+    return MODELS[request.param]
 
 
 class TestModels:
-    @pytest.mark.parametrize("changes", [{}, {"members": 2}, {"join": False, "input_dropout": 0.1}])
+    @pytest.mark.parametrize("changes", [{"members": 2, "join": True}, {"join": False, "input_dropout": 0.1}])
     def test_an_interrupted_run_ends_with_the_same_weights(self, changes, settings, split, tmp_path):
         settings = settings.with_values(changes)
         whole = fit(split("texts"), settings)
@@ -86,24 +111,39 @@ class TestModels:
             fit(split("texts"), settings, folder=tmp_path, reporter=CtrlC(6))
         assert_same(whole, fit(split("texts"), settings, folder=tmp_path, resume=True))
 
-    def test_saved_loaded_and_trained_further(self, settings, split, documents, tmp_path):
-        model, texts = fit(split("texts"), settings), documents("texts")
-        model.save(tmp_path / "model")
-        loaded = Model.load(tmp_path / "model")
-        assert_same(model, loaded)
-        wanted = next(model.score_blocks(texts))
-        assert np.array_equal(next(loaded.score_blocks(texts)), wanted)
-        compress(tmp_path / "model", tmp_path / "int8", "int8")
-        found = next(Model.load(tmp_path / "int8").score_blocks(texts))
-        assert np.abs(found - wanted).max() < 0.1 * np.ptp(wanted)
-        fit_further(loaded, texts, split("texts").Y[: len(texts)], further_settings(loaded, epochs=1))
-        assert not np.array_equal(next(loaded.score_blocks(texts)), wanted)
-
-    def test_a_frozen_one_needs_no_torch(self, settings, split, documents, tmp_path):
-        model, texts = fit(split("texts"), settings), documents("texts")
+    def test_saved_and_loaded(self, model, documents, tmp_path):
         model.save(tmp_path)
-        if settings.network.encoder == "cnn":
-            with pytest.raises(DataError, match="found a model with encoder cnn, which only torch can run"):
+        loaded, texts, network = Model.load(tmp_path), documents("texts"), model.network
+        assert_same(model, loaded)
+        assert (tmp_path / "vectorizer.safetensors").exists() == network.settings.bag_of_words
+        ids, scores = loaded.top_k(texts, 3, favor_rare=0.5)
+        assert np.array_equal(ids, model.top_k(texts, 3, favor_rare=0.5)[0])
+        alone = np.concatenate([loaded.top_k([text], 3, favor_rare=0.5)[1] for text in texts])
+        np.testing.assert_allclose(alone, scores, rtol=1e-3, atol=1e-4)
+        (member,) = members_of(config := read_config(tmp_path))
+        found = {name: tuple(weight.shape) for name, weight in model.ranker.weights().items()}
+        assert shapes_of(member, config, texts=network.texts) == found
+
+    @pytest.mark.parametrize("store", STORES)
+    def test_stored_in_fewer_bits(self, store, model, documents, tmp_path):
+        model.save(tmp_path / "model")
+        compress(tmp_path / "model", tmp_path / "copy", store)
+        found = next(Model.load(tmp_path / "copy").score_blocks(documents("texts")))
+        wanted = next(model.score_blocks(documents("texts")))
+        assert np.abs(found - wanted).max() < (0.5 if store == "int4" else 0.1) * np.ptp(wanted)
+
+    def test_trained_further_with_new_labels(self, settings, split):
+        model = fit(split("texts"), settings)
+        Y = sp.csr_matrix(np.eye(8, dtype=np.float32)[[6, 7] * 10])
+        fit_further(model, ["entirely new words", "and others"] * 10, Y, further_settings(model, epochs=1))
+        assert model.n_labels == 8
+        assert model.top_k(["entirely new words"], 8)[0].shape == (1, 8)
+
+    def test_a_frozen_one_needs_no_torch(self, model, documents, tmp_path):
+        texts, encoder = documents("texts"), model.network.settings.encoder
+        model.save(tmp_path)
+        if encoder != "letters":
+            with pytest.raises(DataError, match=f"found a model with encoder {encoder}, which only torch can run"):
                 circlet.load(tmp_path)
             return
         runtime = RuntimeModel.load(tmp_path)
@@ -114,28 +154,49 @@ class TestModels:
         with pytest.raises(ParameterError, match="found encoder letters; only features can be explained"):
             circlet.load(tmp_path).explain(texts[:1])
 
-    def test_the_rows_are_those_of_vectorizer_and_encoder(self, settings, split, documents):
-        model = fit(split("texts"), settings)
+    def test_rows_are_those_of_vectorizer_and_encoder(self, model, split, documents):
+        settings, texts = model.network.settings, documents("texts")
         assert isinstance(model.vectorizer, TextInput)
-        rows = model.rows(documents("texts"))
-        assert isinstance(rows, RowPairs) == settings.network.bag_of_words
-        assert rows.shape == (len(documents("texts")), model.vectorizer.n_features)
+        rows = model.rows(texts)
+        assert isinstance(rows, RowPairs) == settings.bag_of_words
+        assert rows.shape == (len(texts), model.vectorizer.n_features)
         assert rows[:3].shape == rows[np.array([4, 1, 1])].shape == (3, model.n_features)
-
-    def test_a_vector_beside_a_bag_of_words_makes_a_difference(self, settings, split, documents):
-        model = fit(split("texts"), settings)
-        layer = model.network.encoder.beside
-        assert (layer is not None) == settings.network.bag_of_words
-        if layer is not None:
-            wanted = next(model.score_blocks(documents("texts")))
-            with torch.no_grad():
-                layer.weight.zero_()
-            assert not np.allclose(next(model.score_blocks(documents("texts"))), wanted)
+        # A GPU records steps over matrices alone.
+        batches = Batches(rows, split("texts").Y, TrainingSettings(), 0)
+        matrix = settings.encoder == "letters" and not settings.bag_of_words
+        assert recordable(model.network, batches, torch.device("cuda")) == matrix
 
     def test_few_documents_have_a_calibration_run(self, settings, split):
         settings = RunSettings.of(settings.flat() | {"join": True})
         assert settings.has_calibration_run(80)
-        assert "nDCG@5" in fit(split("texts"), settings).history[-1]
+        model = fit(split("texts"), settings)
+        assert model.sample is None
+        assert "nDCG@5" in model.history[-1]
+
+
+def test_a_vector_beside_a_bag_of_words_makes_a_difference(split, documents):
+    model, texts = fit(split("texts"), settings_of("letters and words")), documents("texts")
+    wanted = next(model.score_blocks(texts))
+    with torch.no_grad():
+        model.network.encoder.beside.weight.zero_()
+    assert not np.allclose(next(model.score_blocks(texts)), wanted)
+
+
+def test_a_checkpoint_of_other_texts_is_refused(split, tmp_path):
+    with pytest.raises(InterruptedRunError):
+        fit(split("texts"), settings_of("cnn"), folder=tmp_path, reporter=CtrlC(6))
+    with pytest.raises(DataError, match="found a checkpoint of another run"):
+        fit(split("texts", 1), settings_of("cnn"), folder=tmp_path, resume=True)
+
+
+def test_texts_beside_matrices_are_read(split):
+    texts, rows, settings = split("texts"), split("sparse"), settings_of("cnn")
+    both = Split(rows.X, texts.Y, texts.texts)
+    assert_same(fit(both, settings), fit(texts, settings))
+    with pytest.raises(DataError, match="found feature rows without texts; encoder cnn reads texts"):
+        fit(rows, settings)
+    with pytest.raises(ParameterError, match="found an encoder of its own beside encoder cnn; wanted one of them"):
+        fit(texts, settings, encoder=torch.nn.Linear(3, 3))
 
 
 def test_feedback_is_for_models_that_keep_rows(split):
@@ -149,13 +210,16 @@ def test_feedback_is_for_models_that_keep_rows(split):
             update(fit(split("texts"), settings), [entry])
 
 
-def test_open_settings_of_a_frozen_encoder(split):
+@pytest.mark.parametrize("kind", ["letters", "letters and words", "lstm"])
+def test_decided_from_the_data(kind, split):
+    encoder, bag = KINDS[kind]
     register(Letters)
-    for bag in (False, True):
-        given = {"encoder": "letters", "bag_of_words": bag, "epochs": 1, "dim": 16, "hidden": (8,)}
-        model = fit(split("texts"), RunSettings.from_preset("default", given))
-        decided = {each["setting"]: each["value"] for each in model.training["decided"]}
-        assert decided["char_ngrams"] == ([3, 5] if bag else None)
+    given = {"encoder": encoder, "bag_of_words": bag, "epochs": 1, "dim": 16}
+    model = fit(split("texts"), RunSettings.from_preset("default", given))
+    decided = {each["setting"]: each["value"] for each in model.training["decided"]}
+    assert decided["char_ngrams"] == ([3, 5] if kind == "letters and words" else None)
+    assert decided["first_layer"] == ("sgd" if kind == "letters and words" else "same")
+    assert decided["hidden"] == [512] or encoder == "letters"
 
 
 class TestObjects:
@@ -238,3 +302,47 @@ class TestRegistry:
                 find("lost")
         finally:
             encoders._installed.cache_clear()
+
+
+class TestDamaged:
+    @pytest.fixture
+    def folder(self, split, tmp_path):
+        fit(split("texts"), settings_of("cnn")).save(tmp_path)
+        return tmp_path
+
+    def refused(self, folder, message) -> None:
+        with pytest.raises(DataError, match=message) as caught:
+            Model.load(folder)
+        assert "\n" not in str(caught.value)
+
+    def test_other_words(self, folder, change_config):
+        saved = json.loads((folder / "encoder.json").read_text())
+        for changes, message in (
+            (
+                {"state": {"words": ["two"]}},
+                r"found members\.0\.reader\.words of shape \(15, 8\); wanted \(3, 8\)",
+            ),
+            ({"state": {"words": [1]}}, r"encoder\.json: found damaged words of an encoder"),
+            ({"settings": {"depth": 3}}, r"encoder\.json: .*unexpected keyword argument 'depth'"),
+            ({"settings": {"embedding": 0}}, r"encoder\.json: `embedding`: found 0; wanted an integer >= 1"),
+            ({"settings": []}, "wanted the settings and the state of an encoder"),
+        ):
+            (folder / "encoder.json").write_text(json.dumps({**saved, **changes}))
+            self.refused(folder, "found other content than config.json describes")
+            change_config(folder)
+            self.refused(folder, message)
+
+    def test_other_sizes(self, folder, change_config):
+        network = json.loads((folder / "config.json").read_text())["network"]
+        change_config(folder, network={**network, "hidden": [10**9]})
+        self.refused(folder, r"found members\.0\.\S+ of shape .*; wanted")
+        change_config(folder, network={**network, "encoder": "lstm"})
+        self.refused(folder, "found an encoder and features of 32 columns; wanted 1536, as config.json says")
+        change_config(folder, network={**network, "encoder": "bert"})
+        self.refused(folder, "`encoder`: found 'bert'; wanted one of features, cnn, ")
+        change_config(folder, network={**network, "bag_of_words": True})
+        self.refused(folder, r"found a list of 3 files; wanted vectorizer\.json among them")
+
+    def test_without_texts(self, folder, change_config):
+        change_config(folder, texts=False)
+        self.refused(folder, "found an encoder that reads texts; wanted `texts` to be true")
