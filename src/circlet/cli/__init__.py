@@ -44,49 +44,43 @@ COMMANDS = {
     "reproduce": "circlet_paper.reproduce",
 }
 PAPER = "Reproduce the paper's experiments: numbers, tables and pictures."
-#: Examples for the help of each command.
-EXAMPLES: dict[str, tuple[str, ...]] = {
-    "demo": ("circlet demo", "circlet demo --json"),
-    "train": (
-        "circlet train mine.jsonl --model mine",
-        "circlet train monday.csv tuesday.csv --model mine --preset fast --for precision=0.9",
-        "circlet train fulltext/ --model mine --names subjects.tsv",
-        "circlet train more.jsonl --model mine --continue",
-    ),
-    "predict": (
-        'echo "solve a sparse linear system" | circlet predict mine - -k 3',
-        "circlet predict mine new.csv --output tagged.csv",
-        "circlet predict mine reports/ --threshold 0 -k 10 --json",
-    ),
-    "evaluate": (
-        "circlet evaluate mine held-out.jsonl",
-        "circlet evaluate mine held-out.jsonl --plot thresholds.png --per-label labels.csv",
-        "circlet evaluate eurlex eurlex-4k -k 1,10 --json",
-    ),
-    "info": ("circlet info mine", "circlet info mine --plot history.png", "circlet info mine --verify"),
-    "compress": (
-        "circlet compress mine --loss 0.5",
-        "circlet compress mine --size 5MB --output tiny",
-        "circlet compress mine --store int8",
-    ),
-    "export": ("circlet export mine tagger.onnx -k 10",),
-    "embed": ("circlet embed mine.jsonl --sentence-model models/all-MiniLM-L6-v2 --output features",),
-    "explain": (
-        'circlet explain mine "solve a sparse linear system"',
-        'circlet explain mine "solve a sparse linear system" --label algebra --json',
-    ),
-    "serve": (
-        "circlet serve --demo --open",
-        "circlet serve mine other",
-        "circlet serve mine --port 9000 --no-learn",
-    ),
-    "tune": ("circlet tune mine.jsonl --budget 10m", "circlet tune mine.jsonl --budget 2h --preset accurate"),
-    "feedback list": ("circlet feedback list mine.feedback.jsonl",),
-    "feedback export": ("circlet feedback export mine.feedback.jsonl corrected.jsonl",),
-    "datasets list": ("circlet datasets list", "circlet datasets list --json"),
-    "datasets fetch": ("circlet datasets fetch eurlex-4k",),
-    "datasets info": ("circlet datasets info pydocs", "circlet datasets info mine.csv --label-column tags"),
-}
+#: Examples for the help; a command shows those that call it.
+EXAMPLES = """
+circlet demo
+circlet demo --json
+circlet train mine.jsonl --model mine
+circlet train monday.csv tuesday.csv --model mine --preset fast --for precision=0.9
+circlet train fulltext/ --model mine --names subjects.tsv
+circlet train more.jsonl --model mine --continue
+echo "solve a sparse linear system" | circlet predict mine - -k 3
+circlet predict mine new.csv --output tagged.csv
+circlet predict mine reports/ --threshold 0 -k 10 --json
+circlet evaluate mine held-out.jsonl
+circlet evaluate mine held-out.jsonl --plot thresholds.png --per-label labels.csv
+circlet evaluate eurlex eurlex-4k -k 1,10 --json
+circlet info mine
+circlet info mine --plot history.png
+circlet info mine --verify
+circlet compress mine --loss 0.5
+circlet compress mine --size 5MB --output tiny
+circlet compress mine --store int8
+circlet export mine tagger.onnx -k 10
+circlet embed mine.jsonl --sentence-model models/all-MiniLM-L6-v2 --output features
+circlet explain mine "solve a sparse linear system"
+circlet explain mine "solve a sparse linear system" --label algebra --json
+circlet serve --demo --open
+circlet serve mine other
+circlet serve mine --port 9000 --no-learn
+circlet tune mine.jsonl --budget 10m
+circlet tune mine.jsonl --budget 2h --preset accurate
+circlet feedback list mine.feedback.jsonl
+circlet feedback export mine.feedback.jsonl corrected.jsonl
+circlet datasets list
+circlet datasets list --json
+circlet datasets fetch eurlex-4k
+circlet datasets info pydocs
+circlet datasets info mine.csv --label-column tags
+""".strip().splitlines()
 #: Placeholders for values, by type, unless an option has its own.
 _METAVARS = {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}
 
@@ -181,7 +175,8 @@ def _print_help(command: Any, ctx: Any) -> None:
         out.print(Panel(table, title=name, title_align="left", border_style="dim"), highlight=False)
     for paragraph in details:
         out.print(Padding(Text(paragraph), (1, 1, 0, 1)), highlight=False)
-    if examples := EXAMPLES.get(ctx.command_path.partition(" ")[2]) or (command.epilog or "").splitlines():
+    examples = [line for line in EXAMPLES if f"{ctx.command_path} " in f"{line} "]
+    if examples := ([] if commands else examples) or (command.epilog or "").splitlines():
         out.print()
         for example in ("Examples:", *(f"  {each}" for each in examples)):
             out.print(Text(f" {example}"), soft_wrap=True, highlight=False)
