@@ -495,12 +495,11 @@ class Vocabulary:
         """Return the sorted columns of a text's known terms, and how often each term occurs."""
         columns = terms.columns(text, self)
         columns.sort()
-        # True where a column differs from the previous one; unknown terms come first.
-        first = np.empty(len(columns), dtype=bool)
-        first[:1] = True
-        np.not_equal(columns[1:], columns[:-1], out=first[1:])
-        starts = np.flatnonzero(first)
-        found, times = columns[starts], np.diff(starts, append=len(columns))
+        # True where a column differs from the previous one, and at the end; unknown terms come first.
+        edges = np.ones(len(columns) + 1, dtype=bool)
+        np.not_equal(columns[1:], columns[:-1], out=edges[1:-1])
+        (bounds,) = edges.nonzero()
+        found, times = columns[bounds[:-1]], bounds[1:] - bounds[:-1]
         return (found[1:], times[1:]) if len(found) and found[0] < 0 else (found, times)
 
 
