@@ -86,8 +86,11 @@ def _libraries() -> Any:
 
 
 def worker_count() -> int:
-    """How many threads a transform may use: as many as chosen, or as OpenMP has, or one per core."""
-    return _chosen or _default_count()
+    """How many threads a call may use: as many as chosen, or as OpenMP has, or one per core.
+
+    In a thread of `in_parallel` it is one, because the others use the other cores.
+    """
+    return 1 if getattr(_shared, "busy", False) else _chosen or _default_count()
 
 
 @cache

@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from circlet.scoring.arrays import Floats, Found, Integers, best_columns
 from circlet.scoring.ranking import PER_SCORE, merge
-from circlet.threads import in_parallel, steps
+from circlet.threads import in_parallel, steps, worker_count
 
 __all__ = ["SLOT_BLOCK", "Series", "layers", "part_count"]
 
@@ -136,7 +136,9 @@ class Series:
             values += offsets
             return best_columns(values, k, self.labels)
 
-        size = max(1, min(VALUES, budget // PER_SCORE) // self.length)
+        scores = budget // PER_SCORE  # of all threads together
+        threads = min(threads or worker_count(), max(1, scores // self.length))
+        size = max(1, min(VALUES, scores // threads) // self.length)
         return in_parallel(rank, len(predicted), size, threads)
 
     def _best_of_parts(self, coefficients: Coefficients, k: int, offsets: Floats, parts_at_a_time: int) -> Found:
