@@ -190,9 +190,9 @@ def _moved(batch: _Batch, device: torch.device) -> _Batch:
 class RowGradient(NamedTuple):
     """The gradient of those rows of a weight that a batch touched.
 
-    `left_for` leaves it with the weight, for whoever knows to take it: `circlet.training.optimizers.RowOptimizer`,
-    or an exchange among processes. It belongs only to the last backward pass. One of torch's own optimizers would
-    see no gradient, and silently train nothing; instead, its step is refused as long as a weight has one of these.
+    `left_for` stores it with the weight. `circlet.training.optimizers.RowOptimizer` or an exchange among processes
+    takes it from there. It belongs only to the last backward pass. torch's own optimizers would see no gradient
+    and train nothing, so their steps are refused as long as a weight has a row gradient.
 
     Parameters
     ----------
@@ -209,13 +209,13 @@ class RowGradient(NamedTuple):
     units: Tensor | None = None
 
     def left_for(self, weight: Tensor) -> None:
-        """Leave it with a weight."""
+        """Store it with a weight."""
         _refuse_ordinary_steps()
         weight.row_gradient = self  # type: ignore[attr-defined]
 
     @staticmethod
     def taken_from(weight: Tensor) -> RowGradient | None:
-        """What was left with a weight, which then has none."""
+        """Take the row gradient from a weight, if it has one."""
         taken: RowGradient | None = weight.__dict__.pop("row_gradient", None)
         return taken
 

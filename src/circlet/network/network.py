@@ -95,7 +95,7 @@ class Head(nn.Module):
         return code.float()
 
     def finished(self, outputs: Tensor) -> Tensor:
-        """Make codes of what the last layer gives."""
+        """Turn the outputs of the last layer into codes."""
         code: Tensor = self.row.code(tensors, outputs, outputs.shape[-1])
         return code.float()
 
@@ -143,7 +143,7 @@ class Scorer(nn.Module, scorers.Scorer):
 
     @property
     def scale(self) -> Any:
-        """What similarities are multiplied by."""
+        """The factor of similarities."""
         return 1.0 if self.log_scale is None else self.log_scale.exp()
 
     top_k = torch.no_grad()(scorers.Scorer.top_k)
@@ -180,7 +180,7 @@ TABLE_LIMIT = 1 << 27
 def make_codebook(
     settings: NetworkSettings, n_labels: int, state: dict[str, Any] | None = None
 ) -> Codebook | None:
-    """The codebook for this many labels, or the saved one with this state; None for `fc`."""
+    """Make the codebook for so many labels, or the saved one with this state; None for `fc`."""
     if settings.codebook_name is None:
         return None
     given: dict[str, Any] = {"n_labels": n_labels, "dim": settings.dim, "seed": settings.seed}
@@ -198,7 +198,7 @@ class Network(nn.Module):
     Parameters
     ----------
     settings : NetworkSettings
-        What defines it, besides the sizes of the data.
+        Everything but the sizes of the data.
     n_features : int
         Number of features; for an encoder of texts alone, `width` of its vectors.
     n_labels : int
@@ -292,22 +292,22 @@ class Network(nn.Module):
         """Seed dropout with these numbers, on the network's device."""
         if self.noise.device != self.device:
             self.noise = torch.Generator(self.device)
-            for module in self.modules():
-                if isinstance(module, Dropout):
-                    module.generator = self.noise
+            for dropout in self._dropouts():
+                dropout.generator = self.noise
         self.noise.manual_seed(int(np.random.SeedSequence(parts).generate_state(1, np.uint64)[0]) >> 1)
 
     def drop_by_batch(self, by_batch: bool) -> None:
-        """Whether dropout in training drops the same units for all documents of a batch."""
-        for module in self.modules():
-            if isinstance(module, Dropout):
-                module.by_batch = by_batch
+        """Let dropout drop the same units for all documents of a batch, or units of each document."""
+        for dropout in self._dropouts():
+            dropout.by_batch = by_batch
 
     def drop_as_part(self, start: int, n: int) -> None:
-        """Let dropout know that the next rows begin at `start` of a batch of n, which several processes share."""
-        for module in self.modules():
-            if isinstance(module, Dropout):
-                module.part = start, n
+        """Tell dropout that the next rows begin at `start` of a batch of n, which several processes share."""
+        for dropout in self._dropouts():
+            dropout.part = start, n
+
+    def _dropouts(self) -> Iterator[Dropout]:
+        return (module for module in self.modules() if isinstance(module, Dropout))
 
     @property
     def device(self) -> torch.device:
@@ -316,7 +316,7 @@ class Network(nn.Module):
 
     @property
     def codebook(self) -> Codebook | None:
-        """Where the labels' codes come from; None for `fc`."""
+        """The codebook; None for `fc`."""
         return self.scorer.codebook
 
     @property
@@ -333,7 +333,7 @@ class Network(nn.Module):
         self.load_state_dict({name: weights[self._stored(name)] for name in self.state_dict()})
 
     def _stored(self, name: str) -> str:
-        """What a tensor is called in files, as `circlet.storage.network_spec` says."""
+        """The name of a tensor in files, as `circlet.storage.network_spec` has it."""
         part, _, own = name.partition(".")
         return name if part == "encoder" and self.custom else own
 

@@ -47,7 +47,7 @@ class Scorer:
         return self.scores(primitives(output), output)
 
     def scores(self, ops: Any, output: Any) -> Any:
-        """The same with primitives for the output."""
+        """Define the scores, with the primitives for the output."""
         if self.codebook is None:
             return output
         bias = None if self.bias is None else self.bias[: self.n_labels]
@@ -76,7 +76,7 @@ class Scorer:
         return larger(primitives(output), found, self.codebook.top_k(-scaled, k, bias=bias, **options))
 
     def _biases(self, offsets: Any) -> Any:
-        """What is added to similarities; the last sum is cached, because documents may come one by one."""
+        """Biases plus offsets; the last sum is cached, because documents may come one by one."""
         if self.bias is None or offsets is None:
             return self.bias if offsets is None else offsets
         if self._sum is None or self._sum[0] is not offsets:
