@@ -7,8 +7,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from circlet.cli.evaluate import check_table, draw_curves, write_table
-from circlet.errors import OutputError, ParameterError
+from circlet.cli.evaluate import draw_curves, write_table
 from circlet.metrics.measures import Decisions, curve_of
 
 
@@ -89,6 +88,7 @@ class TestDecisions:
         ("options", "message"),
         [
             (["--per-label", "a.txt"], "--per-label: found 'a.txt'; wanted a name that ends in"),
+            (["--per-label", "none/a.csv"], "wanted a file in a folder that exists"),
             (["--plot", "nowhere/a.png"], "--plot: found no folder nowhere"),
             (["--threshold", "2"], "--threshold"),
         ],
@@ -137,21 +137,6 @@ class TestPerLabel:
         with (tmp_path / name).open(encoding="utf-8", newline="") as stream:
             rows = list(csv.DictReader(stream, delimiter=mark))
         assert {key: json.loads(value) if key != "label" else value for key, value in rows[0].items()} == FIRST
-
-    @pytest.mark.parametrize(
-        ("name", "kind", "message"),
-        [
-            (
-                "a.txt",
-                ParameterError,
-                "found 'a.txt'; wanted a name that ends in .csv, .tsv or .jsonl",
-            ),
-            ("none/a.csv", OutputError, "wanted a file in a folder that exists"),
-        ],
-    )
-    def test_refused(self, tmp_path, name, kind, message):
-        with pytest.raises(kind, match=message):
-            check_table(tmp_path / name)
 
 
 def test_the_plot_has_three_curves_and_the_stored_threshold():

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import json
-import os
 import shutil
 from pathlib import Path
 
@@ -23,17 +22,6 @@ def test_info(circlet, model, tmp_path):
     finished = circlet("info", model, "--plot", picture)
     assert "chrr" in finished.stdout
     assert picture.read_bytes().startswith(b"\x89PNG")
-
-
-@pytest.mark.skipif(os.name == "nt", reason="making links needs rights on Windows")
-def test_a_link_to_a_picture_stays_a_link(circlet, model, tmp_path):
-    picture, link = tmp_path / "history.png", tmp_path / "link.png"
-    link.symlink_to(picture)
-    for _ in ("new", "replaced"):
-        assert circlet("info", model, "--plot", link).returncode == 0
-        assert link.is_symlink()
-        assert picture.read_bytes().startswith(b"\x89PNG")
-        picture.write_bytes(b"old")
 
 
 def test_the_history_of_each_network_is_a_line():
@@ -109,11 +97,6 @@ class TestVerify:
 
 
 class TestMistakes:
-    def test_a_picture_in_a_folder_that_does_not_exist(self, refused, model, tmp_path):
-        line = refused("info", model, "--plot", tmp_path / "new" / "history.png")
-        assert f"--plot: found no folder {tmp_path / 'new'}; wanted one that exists" in line
-        assert list(tmp_path.iterdir()) == []
-
     def test_a_model_without_epochs_to_draw(self, refused, model, tmp_path):
         loaded = Model.load(model)
         loaded.history = []

@@ -28,17 +28,6 @@ FORMS: dict[str, Callable[[list], str]] = {
 }
 
 
-def test_predict_from_stdin(circlet, model):
-    finished = circlet(
-        "predict", model, "-", "-k", "2", "--threshold", "0", stdin="rain, snow and a storm\nthe fox\n\n"
-    )
-    rows = [json.loads(line) for line in finished.stdout.splitlines()]
-    assert len(rows) == 3  # an empty line is a document without words
-    assert rows[0]["labels"][0] == "weather"
-    assert rows[1]["labels"][0] == "animal"
-    assert rows[0]["scores"][0] > 0.5 > rows[0]["scores"][1]
-
-
 class TestThreshold:
     """Labels that are not probable enough are left out; training has found out what is enough."""
 
@@ -234,12 +223,6 @@ class TestStdin:
         if form != "plain":
             (tmp_path / "texts.txt").write_text(content, encoding="utf-8")
             assert circlet("predict", model, tmp_path / "texts.txt") == (0, expected, "")
-
-    @pytest.mark.parametrize("form", ["jsonl", "csv", "tsv", "fasttext", "annif"])
-    def test_labels_have_no_influence(self, circlet, form, model, expected):
-        # Words that the model knows, as labels of other topics.
-        rows = list(zip(TEXTS, (["bread", "cheese"], ["fox"], ["thunder", "hail"]), strict=True))
-        assert circlet("predict", model, "-", stdin=FORMS[form](rows)).stdout == expected
 
     def test_a_named_column(self, circlet, model, expected):
         content = "".join(json.dumps({"body": text, "text": "bread"}) + "\n" for text in TEXTS)

@@ -1,13 +1,14 @@
 from __future__ import annotations
 
 import json
+from typing import Any
 
 import numpy as np
 import pytest
 
 from circlet.errors import ParameterError
 from circlet.scoring.heads import HEADS
-from circlet.settings import NetworkSettings, TrainingSettings
+from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.run import SCHEDULES
 
 
@@ -34,11 +35,18 @@ class TestSettings:
         ("input_dropout", "at least 0 and below 1", [1, -0.5, "half"]),
         ("metric", "loss, or like P@1 or nDCG@5", ["F1", "P@0", "P@", "PSP@1", "P@²", "P@٣", 1]),
         ("patience", "None or an integer >= 1", [0, 1.5]),
+        ("members", "an integer >= 1", [0, -1, 1.0, "2", None, True]),
+        (
+            "validation",
+            "a share at least 0 and below 1, or a number of rows",
+            [-1, -0.1, 1.5, None, "5", True, float("nan"), float("inf"), 5j],
+        ),
     )
 
     @pytest.mark.parametrize(("parameter", "wanted", "values"), WRONG)
     def test_every_parameter_is_checked(self, parameter, wanted, values):
-        settings = TrainingSettings if parameter in vars(TrainingSettings()) else NetworkSettings
+        kinds = (NetworkSettings, TrainingSettings, RunSettings)
+        settings: Any = next(each for each in kinds if parameter in vars(each()))
         for value in values:
             with pytest.raises(ParameterError) as caught:
                 settings(**{parameter: value})
