@@ -132,7 +132,7 @@ class TestRequire:
 class TestForTraining:
     @pytest.mark.parametrize(("module", "package"), [("torch", "torch"), ("sklearn", "scikit-learn")])
     def test_what_is_missing(self, module, package, monkeypatch):
-        for name in [name for name in sys.modules if name.partition(".")[0] == module]:
+        for name in [module, *(name for name in sys.modules if name.partition(".")[0] == module)]:
             monkeypatch.setitem(sys.modules, name, None)
         with pytest.raises(MissingExtraError, match=MESSAGE.format(package, "train")), for_training("this test"):
             __import__(f"{module}.utils")
