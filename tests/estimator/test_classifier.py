@@ -157,26 +157,16 @@ def test_a_custom_encoder(tmp_path, indicator, learner):
 # Growth
 
 
-@pytest.mark.parametrize(
-    "parameters",
-    [{}, {"loss": "cosine"}, {"codebook": "independent", "loss": "softmax"}, {"head": "hrr", "loss": "cosine"}],
-)
-def test_new_labels_change_no_shape_and_no_old_score(parameters, documents, learner, monkeypatch):
+def test_new_labels_change_no_old_score(documents, learner, monkeypatch):
     texts, labels = documents()
-    classifier = learner(**parameters).fit(texts, labels)
-    before, weights = classifier.decision_function(texts), classifier.model_.network.state_dict()
-    before_weights = {name: tensor.clone() for name, tensor in weights.items()}
+    classifier = learner().fit(texts, labels)
+    before = classifier.decision_function(texts)
     monkeypatch.setattr("circlet.estimator.classifier.fit_further", lambda *_, **__: None)
     classifier.partial_fit(texts[:2], [["new"], ["brand new"]])
     assert classifier.classes_.tolist() == [*sorted(LABELS), "brand new", "new"]
     grown = classifier.decision_function(texts)
     assert grown.shape == (len(texts), len(LABELS) + 2)
-    if parameters.get("codebook", "auto") == "auto" and "head" not in parameters:
-        np.testing.assert_array_equal(grown[:, : len(LABELS)], before)
-    else:  # a product with a larger matrix may round otherwise
-        np.testing.assert_allclose(grown[:, : len(LABELS)], before, rtol=1e-5, atol=1e-6)
-    for name, tensor in classifier.model_.network.state_dict().items():
-        assert torch.equal(tensor, before_weights[name])
+    np.testing.assert_array_equal(grown[:, : len(LABELS)], before)
 
 
 def test_partial_fit_learns_new_labels(documents, learner):
@@ -229,12 +219,11 @@ def test_indicators_and_classes_grow_too(documents, indicator, learner):
 # Randomness and the log
 
 
-@pytest.mark.parametrize("loss", ["bce", "cosine"])
 @pytest.mark.parametrize("state", [int, np.random.RandomState, np.random.default_rng])
-def test_the_same_random_state_gives_the_same_weights(state, loss, indicator, learner):
+def test_the_same_random_state_gives_the_same_weights(state, indicator, learner):
     X, Y = indicator()
     runs = [
-        learner(epochs=3, loss=loss, dropout=0.3, random_state=state(seed)).fit(X, Y).decision_function(X)
+        learner(epochs=3, dropout=0.3, random_state=state(seed)).fit(X, Y).decision_function(X)
         for seed in (5, 5, 6)
     ]
     np.testing.assert_array_equal(runs[0], runs[1])
@@ -246,16 +235,6 @@ def test_a_generator_moves_on(learner, indicator):
     classifier = learner(epochs=1, random_state=np.random.default_rng(0))
     first, second = (classifier.fit(X, Y).decision_function(X) for _ in range(2))
     assert not np.array_equal(first, second)
-
-
-def test_a_classifier_with_a_generator_is_saved_with_its_seed(learner, indicator, tmp_path):
-    X, Y = indicator(20)
-    classifier = learner(epochs=1, random_state=np.random.default_rng(0)).fit(X, Y)
-    classifier.save(tmp_path)
-    loaded = CircletClassifier.load(tmp_path)
-    assert loaded.random_state == classifier.model_.network.settings.seed
-    np.testing.assert_array_equal(loaded.decision_function(X), classifier.decision_function(X))
-    np.testing.assert_array_equal(loaded.fit(X, Y).decision_function(X), classifier.decision_function(X))
 
 
 def seed_of(state):
@@ -304,18 +283,12 @@ def test_log_and_nothing_but_the_log(caplog, capsys, indicator, learner):
         learner(epochs=2).fit(X, Y)
         assert not caplog.records
         learner(epochs=2, verbose=True).fit(X, Y)
+        learner(epochs=1, members=2, verbose=True).fit(X, Y)
     heads = [record.message.partition(":")[0] for record in caplog.records]
-    assert heads[-2:] == ["epoch 1 of 2", "epoch 2 of 2"]
-    assert "first_layer" in heads[:-2]  # what was decided
+    assert "first_layer" in heads  # what was decided
+    epochs = [head for head in heads if "epoch " in head]
+    assert epochs == ["epoch 1 of 2", "epoch 2 of 2", "member 1, epoch 1 of 1", "member 2, epoch 1 of 1"]
     assert capsys.readouterr() == ("", "")
-
-
-def test_members_are_named(caplog, indicator, learner):
-    with caplog.at_level(logging.INFO, logger="circlet"):
-        learner(epochs=1, members=2, verbose=True).fit(*indicator(20))
-    heads = [record.message.partition(":")[0] for record in caplog.records]
-    assert heads[-2:] == ["member 1, epoch 1 of 1", "member 2, epoch 1 of 1"]
-    assert "member" not in caplog.records[-1].message.partition(":")[2]
 
 
 # Mistakes
