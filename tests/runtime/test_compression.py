@@ -113,27 +113,6 @@ def test_what_can_not_be_had(saved, sample):
         best_that_fits(saved, sample, 100)
 
 
-@pytest.mark.parametrize("kind", ["sparse", "dense", "texts"])
-@pytest.mark.parametrize("members", [1, 2])
-def test_torch_and_the_runtime_agree_on_a_copy(kind, members, made, some, tmp_path):
-    made(kind, members=members, named=True).save(tmp_path / "model")
-    documents = some(kind, 12, 1)
-    model = RuntimeModel.load(tmp_path / "model")
-    rows = documents if model.vectorizer is None else model.vectorizer.transform(documents)
-    labels = np.eye(model.n_labels, dtype=np.float32)[np.arange(12) % model.n_labels]
-    sample = Sample(model.scaling.transform(rows), sp.csr_matrix(labels))
-    found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
-    found.write(tmp_path / "copy")
-    small = RuntimeModel.load(tmp_path / "copy")
-    ids, scores = small.top_k(documents, 3)
-    wanted, close = Model.load(tmp_path / "copy").top_k(documents, 3)
-    np.testing.assert_allclose(scores, close, rtol=1e-4, atol=1e-4)
-    assert small.label_names == model.label_names
-    assert (tmp_path / "copy" / "labels.txt.gz").exists()
-    assert not (tmp_path / "copy" / "labels.txt").exists()
-    assert (ids == wanted).mean() > 0.9
-
-
 def test_a_damaged_copy(made, tmp_path):
     made("texts", named=True).save(tmp_path / "model")
     model = RuntimeModel.load(tmp_path / "model")
@@ -141,6 +120,7 @@ def test_a_damaged_copy(made, tmp_path):
     sample = Sample(sp.csr_matrix((1, model.n_features), dtype=np.float32), labels)
     found = best_that_fits(tmp_path / "model", sample, size(tmp_path / "model"))
     found.write(tmp_path / "copy")
+    assert not (tmp_path / "copy" / "labels.txt").exists()
     for name in ("labels.txt.gz", "vectorizer.json.gz", "vectorizer.safetensors.gz"):
         path = tmp_path / "copy" / name
         whole = path.read_bytes()
@@ -187,11 +167,6 @@ class TestCompress:
             "vectorizer.safetensors",
             "weights.safetensors",
         ]
-
-    def test_int8_to_int8_is_a_copy(self, folder, tmp_path):
-        compress(folder, tmp_path / "one", "int8")
-        compress(tmp_path / "one", tmp_path / "two", "int8")
-        assert tree(tmp_path / "one") == tree(tmp_path / "two")
 
     def test_nothing_is_ever_replaced(self, folder, tmp_path):
         before = tree(folder)

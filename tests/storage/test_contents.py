@@ -12,7 +12,6 @@ from hypothesis import strategies as st
 
 from circlet.errors import DataError
 from circlet.features.rows import Scaling
-from circlet.model import Model
 from circlet.storage.contents import (
     ESTIMATOR_FORMAT,
     classes_of,
@@ -26,23 +25,7 @@ from circlet.storage.contents import (
     read_history,
     read_labels,
 )
-from circlet.storage.tensors import STORES, Stored
-
-
-@pytest.mark.parametrize("store", STORES)
-@pytest.mark.parametrize("members", [1, 2])
-def test_everything_that_was_saved(store, members, tmp_path, untrained):
-    model = untrained(members=members, texts=True)
-    model.save(tmp_path, store)
-    found, loaded = read(tmp_path), Model.load(tmp_path)
-    assert found.label_names == model.label_names
-    assert found.history == model.history
-    assert found.vectorizer.feature_names() == model.vectorizer.feature_names()
-    weights = {name: tensor.numpy() for name, tensor in loaded.ranker.weights().items()}
-    assert found.tensors.keys() - {"features.idf"} == weights.keys()
-    for name, weight in weights.items():
-        np.testing.assert_array_equal(found.tensors[name].read(), weight)
-        assert found.tensors[name].dtype == weight.dtype
+from circlet.storage.tensors import Stored
 
 
 def test_weights_stay_in_the_file(folder):

@@ -1,28 +1,9 @@
 from __future__ import annotations
 
-import pytest
-
 from circlet.model import Model
-from circlet.scoring.heads import HEADS
-from circlet.settings.network import COSINES, LOSSES
 from circlet.storage.contents import read
 from circlet.storage.layout import read_config
 from circlet.storage.network_spec import members_of, shapes_of
-
-
-@pytest.mark.parametrize("head", HEADS)
-@pytest.mark.parametrize("loss", LOSSES)
-@pytest.mark.parametrize("hidden", [(16,), (16, 8, 4)])
-def test_shapes_are_those_of_the_network(head, loss, hidden, tmp_path, untrained):
-    if head == "fc" and loss in COSINES:
-        return
-    model = untrained(head=head, loss=loss, hidden=hidden)
-    model.save(tmp_path)
-    config = read_config(tmp_path)
-    (member,) = members_of(config)
-    assert member.settings == model.network.settings
-    wanted = {name: tuple(tensor.shape) for name, tensor in model.ranker.weights().items()}
-    assert shapes_of(member, config) == wanted
 
 
 def test_several(tmp_path, untrained):
