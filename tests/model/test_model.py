@@ -20,18 +20,6 @@ class TestRows:
         expected = Scaling("sqrt").transform(documents("sparse"))
         np.testing.assert_allclose(model.rows(documents("sparse")).toarray(), expected.toarray())
 
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_no_documents(self, kind, shared, documents):
-        ids, scores = shared(kind).top_k(documents(kind)[:0], 3)
-        assert ids.shape == scores.shape == (0, 3)
-
-    @pytest.mark.parametrize("kind", KINDS)
-    def test_one_document_is_like_many(self, kind, shared, documents):
-        ids, scores = shared(kind).top_k(documents(kind), 3)
-        alone, close = shared(kind).top_k(documents(kind)[5:6], 3)
-        np.testing.assert_array_equal(alone, ids[5:6])
-        np.testing.assert_allclose(close, scores[5:6], rtol=1e-4, atol=1e-5)
-
 
 class TestTopK:
     def test_weights_that_are_not_finite_give_no_labels(self, trained, documents):

@@ -148,17 +148,14 @@ class TestExchange:
 
     def test_tensors_of_the_first_process(self, run_together):
         def ask(world: World) -> dict[str, Tensor]:
-            own = {"a": torch.arange(3), "b": torch.ones(2, 2, dtype=torch.bfloat16)} if world.is_first else {}
+            own = {"a": torch.zeros(3, dtype=torch.int64)}  # overwritten
+            if world.is_first:
+                own = {"a": torch.arange(3), "b": torch.ones(2, 2, dtype=torch.bfloat16)}
             return world.tensors_from_first(own)
 
         for found in run_together(ask):
             assert torch.equal(found["a"], torch.arange(3))
             assert torch.equal(found["b"], torch.ones(2, 2, dtype=torch.bfloat16))
-
-    def test_tensors_of_the_others_are_overwritten(self, run_together):
-        own = [torch.full((2,), rank) for rank in range(2)]
-        run_together(lambda world: world.tensors_from_first({"a": own[world.rank]}))
-        assert own[1].tolist() == [0, 0]
 
     def test_processes_that_differ(self, run_together):
         assert run_together(lambda world: world.check_same("abc", "data")) == [None, None]
@@ -201,12 +198,6 @@ class TestRows:
         row_gradient([0, 3, 7], [[5.0, 6.0], [10.0, 20.0], [7.0, 8.0]]),
     )
 
-    def test_alone(self):
-        found = ALONE.exchange_rows(self.OWN[1])
-        assert found.rows.tolist() == [0, 3, 7]
-        assert torch.equal(found.values(), self.OWN[1].values())
-        assert torch.equal(found.values(slice(1, 2)), torch.tensor([[10.0, 20.0]]))
-
     @pytest.mark.parametrize(
         ("device", "backend"), [("cpu", "gloo"), pytest.param("cuda", "nccl", marks=needs_gpu)]
     )
@@ -220,12 +211,6 @@ class TestRows:
         finally:
             dist.destroy_process_group()
         assert weight.grad.tolist() == [[1, 1]] * 8
-
-    def test_rows_are_summed_by_number(self, run_together):
-        for found in run_together(lambda world: world.exchange_rows(self.OWN[world.rank])):
-            assert found.rows.tolist() == [0, 1, 3, 7]
-            assert found.values().tolist() == [[5, 6], [1, 2], [13, 24], [7, 8]]
-            assert found.units is None
 
     def test_documents_with_several_features_and_columns_without(self, run_together):
         """Three documents, of which the first process has one: it is as if one process had all."""
