@@ -105,7 +105,7 @@ def test_validation_split_is_pinned_to_its_seed():
 
 @pytest.mark.parametrize("size", [0, 3, -1, 0.0, 1.0, 1.5, True, float("nan"), "1"])
 def test_validation_size_that_makes_no_sense(dataset, size):
-    with pytest.raises(ParameterError, match=r"size is .*wanted a fraction between 0 and 1, or .* from 1 to 2"):
+    with pytest.raises(ParameterError, match=r"found size .*wanted a fraction between 0 and 1, or .* from 1 to 2"):
         dataset.validation_split(size)
 
 

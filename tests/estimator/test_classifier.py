@@ -307,7 +307,7 @@ def test_log_and_nothing_but_the_log(caplog, capsys, indicator, learner):
         ({"scaling": "odd"}, "`scaling`: found .*; wanted auto or one of"),
         ({"validation": -1}, "`validation`: found -1; wanted a share at least 0 and below 1, or a number of rows"),
         ({"validation": None}, "`validation`: found None; wanted"),
-        ({"validation": 60}, "size is 60; wanted a fraction"),
+        ({"validation": 60}, "found size 60; wanted a fraction"),
         ({"threshold": 2}, "`threshold`: found 2; wanted a number from 0 to 1"),
         ({"threshold": None}, "`threshold`: found None; wanted a number from 0 to 1"),
         ({"random_state": -1}, "`random_state`: found -1; wanted at least 0"),

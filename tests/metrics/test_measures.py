@@ -316,13 +316,13 @@ def test_k_may_come_in_many_forms(k):
 @pytest.mark.parametrize(
     ("weights", "words"),
     [
-        (np.ones(4), r"inv_propensity has shape \(4,\); y_true wants \(5,\)"),
-        (np.ones((5, 1)), r"inv_propensity has shape \(5, 1\)"),
+        (np.ones(4), r"inv_propensity: found shape \(4,\); wanted \(5,\)"),
+        (np.ones((5, 1)), r"inv_propensity: found shape \(5, 1\)"),
         (np.array([1, 1, np.nan, 1, 1]), "inv_propensity of label 2: found nan"),
         (np.array([1, 1, 1, np.inf, 1]), "inv_propensity of label 3: found inf"),
         (np.array([1, 1, 1, 1, 1e300]), r"inv_propensity of label 4: found 1e\+300; wanted a number from 0 to 1e"),
         (np.array([1, -1, 1, 1, 1]), r"inv_propensity of label 1: found -1\.0"),
-        (["a"] * 5, "inv_propensity has dtype <U1"),
+        (["a"] * 5, "inv_propensity: found dtype <U1"),
     ],
 )
 def test_bad_weights_are_refused(weights, words):
@@ -340,7 +340,7 @@ def test_bad_arguments_are_refused():
     for bad in ({"a": -1}, {"b": 0}, {"a": math.nan}, {"b": math.inf}):
         with pytest.raises(ParameterError, match="wanted a number `a` >= 0 and a number `b` > 0"):
             inverse_propensity(Y, **bad)
-    with pytest.raises(DataError, match="y_train has 2 rows; inverse propensities are estimated from 3 or more"):
+    with pytest.raises(DataError, match="y_train: found 2 rows; wanted 3 or more"):
         inverse_propensity(Y[:2])
     with pytest.raises(ParameterError, match=r"a=1000.0 and b=1.5 give inverse propensities that are not finite"):
         inverse_propensity(Y, a=1000)
@@ -348,7 +348,7 @@ def test_bad_arguments_are_refused():
         inverse_propensity(np.eye(3, 4), a=320, b=0.1)
     with pytest.raises(ParameterError, match="`threshold`: found nan; wanted a finite number"):
         micro_f1(Y, Y, threshold=math.nan)
-    with pytest.raises(DataError, match=r"y_pred has shape \(4, 3\).*\(4, 5\)"):
+    with pytest.raises(DataError, match=r"y_pred: found shape \(4, 3\).*\(4, 5\)"):
         macro_f1(Y, RANKED)
     for form in (np.asarray, sp.csr_matrix):
         with pytest.raises(DataError, match="y_pred, row 1: found NaN"):
@@ -415,12 +415,12 @@ def sparse_of(values, columns):
         (sp.csr_matrix(np.array([[0.5, 1.0]])), r"y_true, row 0: found 0\.5"),
         (np.array([[np.nan, 1.0]]), r"y_true, row 0: found nan"),
         (sparse_of([1.0, 1.0], [1, 1]), r"y_true, row 0: found 2\.0"),
-        (np.array([1, 0]), r"y_true has shape \(2,\)"),
-        (np.zeros((0, 4)), r"y_true has shape \(0, 4\)"),
-        (np.zeros((4, 0)), r"y_true has shape \(4, 0\)"),
-        ([[0, 1], [1]], r"y_true is not a matrix"),
-        (np.array([["a"]]), r"y_true has dtype <U1"),
-        (np.array([[1j]]), r"y_true has dtype complex128"),
+        (np.array([1, 0]), r"y_true: found shape \(2,\)"),
+        (np.zeros((0, 4)), r"y_true: found shape \(0, 4\)"),
+        (np.zeros((4, 0)), r"y_true: found shape \(4, 0\)"),
+        ([[0, 1], [1]], r"y_true: found no matrix"),
+        (np.array([["a"]]), r"y_true: found dtype <U1"),
+        (np.array([[1j]]), r"y_true: found dtype complex128"),
     ],
 )
 def test_bad_labels_are_refused(y, words):
@@ -440,17 +440,17 @@ def test_damaged_matrix_is_refused():
 @pytest.mark.parametrize(
     ("ranked", "words"),
     [
-        (np.array([[0, 1, 2]] * 3), r"ranked has shape \(3, 3\); y_true has 4 rows"),
-        (np.array([0, 1, 2, 3]), r"ranked has shape \(4,\)"),
+        (np.array([[0, 1, 2]] * 3), r"ranked: found shape \(3, 3\); wanted \(4, >= 3\) ids"),
+        (np.array([0, 1, 2, 3]), r"ranked: found shape \(4,\)"),
         (np.array([[0, 1, 2]] * 2 + [[0, 5, 2]] * 2), r"ranked, row 2: found label id 5; wanted ids from 0 to 4"),
         (np.array([[0, 1, 2]] * 3 + [[0, -2, 2]]), r"ranked, row 3: found label id -2"),
         (np.array([[2**63]] * 4, dtype=np.uint64).repeat(3, 1), r"row 0: found label id 9223372036854775808"),
         (np.array([[0, 1, 2]] * 3 + [[4, 1, 4]]), r"ranked, row 3: found label id 4 twice"),
-        (RANKED.astype(float), r"ranked has shape \(4, 3\).*\(4, 5\).*integer dtype"),
-        (np.zeros((4, 5), dtype=bool), r"ranked has dtype bool"),
-        (np.full((4, 5), "x"), r"ranked has dtype <U1"),
-        ([[0, 1, 2]] * 3 + [[0]], r"ranked is not a matrix"),
-        (sp.csr_matrix((4, 6)), r"ranked has shape \(4, 6\).*\(4, 5\)"),
+        (RANKED.astype(float), r"ranked: found shape \(4, 3\).*\(4, 5\).*integer dtype"),
+        (np.zeros((4, 5), dtype=bool), r"ranked: found dtype bool"),
+        (np.full((4, 5), "x"), r"ranked: found dtype <U1"),
+        ([[0, 1, 2]] * 3 + [[0]], r"ranked: found no matrix"),
+        (sp.csr_matrix((4, 6)), r"ranked: found shape \(4, 6\).*\(4, 5\)"),
         (np.array([[0.0] * 5] * 3 + [[0, 0, np.nan, 0, 0]]), r"ranked, row 3: found NaN"),
         (sp.csr_matrix(np.array([[0.0] * 5, [0, np.nan, 0, 0, 0]] * 2)), r"ranked, row 1: found NaN"),
     ],
@@ -461,7 +461,7 @@ def test_bad_rankings_are_refused(ranked, words):
 
 
 def test_a_ranking_cut_for_a_smaller_k_is_refused():
-    with pytest.raises(ParameterError, match=r"ranked has 3 columns and the largest `k` wants 5: pad it with -1"):
+    with pytest.raises(ParameterError, match=r"ranked: found 3 columns; wanted 5 .*: pad it with -1"):
         precision_at_k(Y, RANKED, k=(1, 20))
 
 

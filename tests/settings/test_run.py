@@ -165,7 +165,7 @@ class TestHeldOut:
 
     def test_more_rows_than_there_are(self):
         with pytest.raises(
-            ParameterError, match=r"size is 100; wanted a fraction .* or a number of rows from 1 to 99"
+            ParameterError, match=r"found size 100; wanted a fraction .* or a number of rows from 1 to 99"
         ):
             self.held(100, 100)
 

@@ -115,7 +115,7 @@ ENTRIES = {
 def entry(name: str) -> Entry:
     """Return the entry of dataset `name`."""
     if name not in ENTRIES:
-        raise DataError(f"no dataset is called {name!r}; the catalog has {', '.join(ENTRIES)}")
+        raise DataError(f"found no dataset called {name!r}; wanted one of {', '.join(ENTRIES)}")
     return ENTRIES[name]
 
 

@@ -195,7 +195,7 @@ def validation_rows(n: int, size: float, seed: int) -> npt.NDArray[np.int64]:
         held_out = min(max(round(float(size) * n), 1), n - 1)
     else:
         raise ParameterError(
-            f"size is {size!r}; wanted a fraction between 0 and 1, or a number of rows from 1 to {n - 1}"
+            f"found size {size!r}; wanted a fraction between 0 and 1, or a number of rows from 1 to {n - 1}"
         )
     return np.sort(np.random.Generator(np.random.PCG64(seed)).permutation(n)[:held_out])
 

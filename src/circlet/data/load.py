@@ -130,7 +130,7 @@ def load_dataset(
     with_ids = ids and "id" not in (text_column, label_column)
     columns = Columns(text_column, label_column, label_separator, "id" if with_ids else None)
     if not is_integer(split, 0):
-        raise ParameterError(f"split is {split!r}; wanted an integer >= 0")
+        raise ParameterError(f"found split {split!r}; wanted an integer >= 0")
     several = [name_or_path] if isinstance(name_or_path, (str, Path)) else list(name_or_path)
     if not several:
         raise ParameterError("found no files to read; wanted at least one")

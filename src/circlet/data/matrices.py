@@ -371,7 +371,7 @@ def read_split_rows(path: Path | str, split: int, n_rows: int) -> npt.NDArray[np
         if len(fields) != columns:
             raise bad(path, number, f"{len(fields)} columns", f"{columns}, as above")
         if not 0 <= split < columns:
-            raise ParameterError(f"split is {split}; {path} has splits 0 to {columns - 1}")
+            raise ParameterError(f"found split {split}; wanted 0 to {columns - 1}, the splits in {path}")
         if not _INTEGER.fullmatch(fields[split]):
             raise bad(path, number, shown(fields[split]), "row numbers")
         rows.append(int(fields[split]) - 1)

@@ -66,10 +66,7 @@ def precision_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 
 
 
 def recall_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
-    """Fraction of a row's true labels among its first k predictions, averaged over rows.
-
-    Parameters and result are those of `precision_at_k`.
-    """
+    """Fraction of a row's true labels among its first k predictions, averaged; see `precision_at_k`."""
     return _one("R", y_true, ranked, k)
 
 
@@ -83,10 +80,7 @@ def ndcg_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)
 
 
 def coverage_at_k(y_true: Matrix, ranked: Matrix, k: int | Iterable[int] = (1, 3, 5)) -> dict[int, float]:
-    """Fraction of the labels in `y_true` that are found at least once among the first k predictions.
-
-    Parameters and result are those of `precision_at_k`.
-    """
+    """Fraction of the labels in `y_true` that some row has among its first k predictions; see `precision_at_k`."""
     return _one("coverage", y_true, ranked, k)
 
 
@@ -163,7 +157,7 @@ def evaluate(
     truth = label_matrix(y_true, "y_true")
     n, n_labels = truth.shape
     depth = min(max(ks), n_labels)  # no place after the last label can be right
-    ids = ranked_ids(ranked, truth, depth)
+    ids = _ranked_ids(ranked, truth, depth)
     # Every id of the ranking (n, depth) is looked up among the true labels of its row.
     row, place = np.nonzero(contains(truth, np.arange(n, dtype=np.int64)[:, None], ids))
     found = _Hits(place, ids[row, place], np.diff(truth.indptr)[row])
@@ -185,10 +179,8 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     ----------
     y_train : (n, n_labels) sparse or dense, of zeros and ones
         Labels of n >= 3 training rows: for fewer, log N − 1 is negative and the estimate is not a probability.
-    a : float
-        0.5 for the Wikipedia sets, 0.6 for the Amazon sets, the default for all others.
-    b : float
-        0.4 for the Wikipedia sets, 2.6 for the Amazon sets, the default for all others.
+    a, b : float
+        0.5 and 0.4 for the Wikipedia sets, 0.6 and 2.6 for the Amazon sets, the defaults for all others.
 
     Returns
     -------
@@ -198,7 +190,7 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     labels = label_matrix(y_train, "y_train")
     n, n_labels = labels.shape
     if n < 3:
-        raise DataError(f"y_train has {n} rows; inverse propensities are estimated from 3 or more")
+        raise DataError(f"y_train: found {n} rows; wanted 3 or more, to estimate inverse propensities")
     return inverse_propensity_of_counts(np.bincount(labels.indices, minlength=n_labels), n, a, b)
 
 
@@ -231,15 +223,13 @@ def log_weights(
         0 for weights of 1, 1 for inverse propensities.
     """
     if counts is None:
-        raise DataError(
-            "found a model that does not know how often each label occurred; wanted these counts, to favor rare "
-            "labels: train it again, or leave `favor_rare` out"
+        found = (
+            "a model that does not know how often each label occurred; wanted these counts, to favor rare labels"
         )
+        raise DataError(f"found {found}: train it again, or leave `favor_rare` out")
     if documents < 3:
-        raise DataError(
-            f"found a model that has seen {documents} documents; wanted at least 3, to know which labels are "
-            "rare: train it on more, or leave `favor_rare` out"
-        )
+        found = f"a model that has seen {documents} documents; wanted at least 3, to know which labels are rare"
+        raise DataError(f"found {found}: train it on more, or leave `favor_rare` out")
     padded = np.zeros(n_labels, dtype=np.int64)
     padded[: len(counts)] = counts
     return favor_rare * np.log(inverse_propensity_of_counts(padded, documents))
@@ -383,7 +373,7 @@ def _check_ks(k: int | Iterable[int]) -> list[int]:
 def _check_weights(inv_propensity: npt.ArrayLike, n_labels: int) -> npt.NDArray[np.float64]:
     weights = number_array(inv_propensity, "inv_propensity").astype(np.float64)
     if weights.shape != (n_labels,):
-        raise DataError(f"inv_propensity has shape {weights.shape}; y_true wants ({n_labels},)")
+        raise DataError(f"inv_propensity: found shape {weights.shape}; wanted ({n_labels},), as of y_true")
     most = 1e280  # sums of such weights stay finite
     wrong = ~((weights >= 0) & (weights <= most))
     if wrong.any():
@@ -398,9 +388,9 @@ def number_array(values: Any, name: str) -> npt.NDArray[Any]:
     try:
         array = np.asarray(values)
     except ValueError as error:  # rows of different lengths
-        raise DataError(f"{name} is not a matrix: {error}") from error
+        raise DataError(f"{name}: found no matrix ({error}); wanted rows of the same length") from error
     if array.dtype.kind not in "biuf":
-        raise DataError(f"{name} has dtype {array.dtype}; wanted numbers")
+        raise DataError(f"{name}: found dtype {array.dtype}; wanted numbers")
     return array
 
 
@@ -408,7 +398,7 @@ def label_matrix(y: Matrix, name: str) -> sp.csr_matrix:
     """Check a matrix of zeros and ones (n, n_labels), and convert it to CSR with sorted indices and no zeros."""
     matrix: Any = y if sp.issparse(y) else number_array(y, name)
     if matrix.ndim != 2 or 0 in matrix.shape:
-        raise DataError(f"{name} has shape {matrix.shape}; wanted (n, n_labels), both at least 1")
+        raise DataError(f"{name}: found shape {matrix.shape}; wanted (n, n_labels), both at least 1")
     if not sp.issparse(matrix):  # SciPy has no 16-bit floats
         matrix = sp.csr_matrix(matrix, dtype=np.result_type(matrix, np.float32))
     matrix = _canonical(matrix, name)
@@ -422,7 +412,7 @@ def label_matrix(y: Matrix, name: str) -> sp.csr_matrix:
     return matrix
 
 
-def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
+def _ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
     """Convert label ids or scores to ids (n, depth), best first, with -1 where there is no prediction."""
     if sp.issparse(ranked):
         _check_shape(ranked, truth, "ranked")
@@ -433,7 +423,7 @@ def ranked_ids(ranked: Matrix, truth: sp.csr_matrix, depth: int) -> Ints:
         _check_shape(array, truth, "ranked", hint)
         return rank_dense(array, depth)
     if array.dtype.kind == "b":
-        raise DataError("ranked has dtype bool; label ids are integers, scores are floating-point numbers")
+        raise DataError("ranked: found dtype bool; wanted integers (label ids) or floating-point numbers (scores)")
     return _check_ids(array, truth, depth)
 
 
@@ -458,11 +448,11 @@ def contains(matrix: sp.csr_matrix, row: Ints, label: Ints) -> npt.NDArray[np.bo
 def _check_ids(array: npt.NDArray[Any], truth: sp.csr_matrix, depth: int) -> Ints:
     n, n_labels = truth.shape
     if array.ndim != 2 or len(array) != n:
-        raise DataError(f"ranked has shape {array.shape}; y_true has {n} rows and wants ({n}, >= {depth}) ids")
+        raise DataError(f"ranked: found shape {array.shape}; wanted ({n}, >= {depth}) ids, as of y_true")
     if array.shape[1] < depth:
         raise ParameterError(
-            f"ranked has {array.shape[1]} columns and the largest `k` wants {depth}: "
-            f"pad it with -1 if there are no more predictions"
+            f"ranked: found {array.shape[1]} columns; wanted {depth} for the largest `k`: "
+            "pad it with -1 if there are no more predictions"
         )
     used = array[:, :depth]
     wrong = (used < -1) | (used >= n_labels)
@@ -523,7 +513,9 @@ def _canonical(matrix: Any, name: str) -> sp.csr_matrix:
 
 def _check_shape(scores: Any, truth: sp.csr_matrix, name: str, hint: str = "") -> None:
     if scores.shape != truth.shape:
-        raise DataError(f"{name} has shape {scores.shape}; y_true wants scores of shape {truth.shape}{hint}")
+        raise DataError(
+            f"{name}: found shape {scores.shape}; wanted scores of shape {truth.shape}, as of y_true{hint}"
+        )
 
 
 def _refuse_nan(values: npt.NDArray[Any], row_of: Callable[[int], int], name: str) -> None:
@@ -542,11 +534,7 @@ Floats = npt.NDArray[np.float64]
 class Curve(NamedTuple):
     """Precision, recall and F1 over all decisions, for every threshold.
 
-    Parameters
-    ----------
-    thresholds : ndarray
-        All distinct probabilities, descending; labels with at least this probability are predicted.
-    precision, recall, f1 : ndarray
+    The thresholds are all distinct probabilities, descending; labels of at least this probability are predicted.
     """
 
     thresholds: Floats
@@ -666,7 +654,10 @@ class Decisions(NamedTuple):
 
     def per_label(self, threshold: float, others: int = 3) -> LabelReport:
         """Measure each label at a threshold, with at most `others` labels that it is confused with."""
-        truth, guesses = self.truth, self._predicted(threshold)
+        truth, row = self.truth, rows(self.chances)
+        kept = self.chances.data >= threshold
+        places = (row[kept], self.chances.indices[kept])
+        guesses = sp.csr_matrix((np.ones(len(places[0]), dtype=np.float32), places), shape=self.chances.shape)
         hits = truth.multiply(guesses).tocsr()
         n_labels = truth.shape[1]
         support, predicted, right = (np.bincount(M.indices, minlength=n_labels) for M in (truth, guesses, hits))
@@ -687,13 +678,6 @@ class Decisions(NamedTuple):
             2 * found / (true + guessed),
             confusions,
         )
-
-    def _predicted(self, threshold: float) -> sp.csr_matrix:
-        """Return a matrix with ones for the labels that reach the threshold."""
-        chances, row = self.chances, rows(self.chances)
-        kept = chances.data >= threshold
-        places = (row[kept], chances.indices[kept])
-        return sp.csr_matrix((np.ones(len(places[0]), dtype=np.float32), places), shape=chances.shape)
 
 
 def _without(matrix: sp.csr_matrix, other: sp.csr_matrix) -> sp.csr_matrix:
