@@ -38,7 +38,7 @@ class Table:
                 raise ValueError(f"{self.title}: a row has {len(row)} cells for {len(self.columns)} columns")
 
     def markdown(self) -> str:
-        """The table as GitHub-flavored Markdown, under its title in bold."""
+        """Return the table as GitHub-flavored Markdown, under its title in bold."""
         lines = [
             f"**{self.title}**",
             "",
@@ -51,11 +51,11 @@ class Table:
         return "\n".join(lines) + "\n"
 
     def records(self) -> list[dict[str, Cell]]:
-        """One mapping per row, from column to cell."""
+        """Return one dictionary per row, from column to cell."""
         return [dict(zip(self.columns, row, strict=True)) for row in self.rows]
 
     def rich(self) -> rich.console.Group:
-        """The table for a terminal: its title, the columns and the note."""
+        """Return the table for a terminal: title, columns and note."""
         # Only a terminal needs these, and they would slow down start-up.
         import rich.box
         import rich.console

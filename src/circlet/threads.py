@@ -102,7 +102,7 @@ def _default_count() -> int:
 
 
 def core_count() -> int:
-    """How many cores this process may use."""
+    """Return the number of cores that this process may use."""
     return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
 
 
@@ -110,11 +110,11 @@ Result = TypeVar("Result")
 
 
 def steps(n: int, size: int) -> Iterator[tuple[int, int]]:
-    """The ends of consecutive ranges of `size` that cover `n`."""
+    """Return start and end of consecutive ranges of `size` that cover `n`."""
     return pairwise([*range(0, n, size), n])
 
 
-#: Says in a thread that it is one of several.
+#: Marks a thread as one of several.
 _shared = threading.local()
 
 

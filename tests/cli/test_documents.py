@@ -136,7 +136,7 @@ class TestRows:
         assert bar.read == bar.total == 5
 
     def test_stdin_has_none(self, bar):
-        with pytest.raises(DataError, match="trained on feature rows, and - reads texts"):
+        with pytest.raises(DataError, match="found -, which reads texts; this model was trained on feature rows"):
             Documents(["-"]).answer_rows(print, bar)
 
     def test_texts_are_none(self, tmp_path, bar):

@@ -72,7 +72,7 @@ class Documents:
             raise DataError("found several inputs; a model that was trained on feature rows wants one at a time")
         if data == "-":
             raise DataError(
-                "this model was trained on feature rows, and - reads texts: name a file or folder with such rows"
+                "found -, which reads texts; this model was trained on feature rows, in a file or folder"
             )
         dataset = load_dataset(data)
         rows: Any = (dataset.test or dataset.train).X
