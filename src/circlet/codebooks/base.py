@@ -191,16 +191,16 @@ class Codebook(ABC):
             hidden = ops.single(ops.where(allowed, 0.0, -np.inf))
             offsets = hidden if bias is None else hidden + bias
         for start, end in steps(len(predicted), max(1, budget // (PER_SCORE * LABELS))):
-            rows, first = predicted[start:end] * self.scale, 0
-            found = ops.nothing(rows, 0)
+            rows, first, found = predicted[start:end] * self.scale, 0, None
             for codes in self.blocks(rows):
                 last = first + len(codes)
                 scores = ops.products(rows, codes)
                 scores += 0.0 if offsets is None else offsets[first:last]  # adding 0 turns −0 into 0
                 ids, best = ops.best_columns(scores, min(k + MARGIN, last - first))
-                found = ranking.merge(found, (ops.where(ids < 0, -1, ids + first), best), k + MARGIN)
-                first = last
-            ids = found[0]
+                if found is not None:
+                    new = ops.where(ids < 0, -1, ids + first), best
+                    ids, best = ranking.merge(found, new, k + MARGIN)
+                found, first = (ids, best), last
             scores = self._precise(ops, rows, ops.where(ids < 0, 0, ids), budget)
             scores += 0.0 if offsets is None else offsets[ids]
             scores = ops.where(ids < 0, -np.inf, scores)
