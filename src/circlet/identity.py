@@ -33,17 +33,10 @@ class Difference(NamedTuple):
 
 
 class Identity:
-    """The values that determine the results of a run, by name.
+    """The values that determine the results of a run, by name; any that JSON has.
 
-    Parameters
-    ----------
-    values : mapping
-        Any JSON values.
-    defaults : mapping, optional
-        Defaults of some values. If a record lacks such a value, an older version made it, and the run had the
-        default.
-    words : mapping, optional
-        Descriptions of differences in values that people cannot read, such as digests.
+    If a record lacks a value with a default, an older version made it, and the run had the default. `words`
+    describe differences in values that people cannot read, such as digests.
     """
 
     def __init__(

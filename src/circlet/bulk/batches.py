@@ -25,7 +25,7 @@ class TagBatches:
     Parameters
     ----------
     model : Path or str
-        A folder that `circlet train` or `CircletClassifier.save` wrote, with a model of texts.
+        The folder of a model of texts.
     k : int
         Labels per document, at most.
     text_column : str
@@ -35,7 +35,7 @@ class TagBatches:
     scores_column : str
         The column to add with lists of their probabilities.
     uris_column : str
-        The column to add with lists of their URIs, if the model's labels have some besides their names.
+        The column to add with lists of their URIs, if labels have URIs besides their names.
     threshold : float or "auto", optional
         Leave out labels with a lower probability; "auto" is the threshold in the model, if there is one. By
         default, every document has k labels.

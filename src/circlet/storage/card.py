@@ -40,15 +40,7 @@ numbers say nothing about other languages, sources or times.
 
 
 def model_card(config: dict[str, Any], history: list[dict[str, Any]], label_names: Sequence[str] | None) -> str:
-    """Return a model's card, in Markdown.
-
-    Parameters
-    ----------
-    config : dict
-        Content of `config.json`; the list of files may be missing.
-    history : list of dict
-    label_names : sequence of str or None
-    """
+    """Return a model's card, in Markdown; the configuration may lack the list of files."""
     training, texts = config["training"], bool(config.get("texts"))
     data = _plain(training["data"]) if "data" in training else "documents given in Python"
     parts = [

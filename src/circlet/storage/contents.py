@@ -65,14 +65,8 @@ class Contents(Generic[Tensor]):
 def read(folder: Path, *, whole: bool = False, estimator: bool = False) -> Contents[Stored]:
     """Read and check a model; its tensors are memory-mapped.
 
-    Parameters
-    ----------
-    folder : Path
-    whole : bool
-        Read the samples too, and check all of the weights and the index, however large: for a model that will be
-        trained further or copied. See `circlet.storage.layout`.
-    estimator : bool
-        Read `estimator.json`, if `CircletClassifier` saved the model.
+    With `whole`, for further training or copying, read the samples too, and check all of the weights and the
+    index, however large; see `circlet.storage.layout`. With `estimator`, read `estimator.json`, if there is one.
     """
 
     def all_files(config: dict[str, Any]) -> Contents[Stored]:
