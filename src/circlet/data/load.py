@@ -155,12 +155,8 @@ def load_dataset(
 def find_text_file(name_or_path: str | Path, columns: Columns) -> tuple[Path, str] | None:
     """Find the file or folder with the documents to tag, which can then be read one at a time.
 
-    Returns
-    -------
-    file, format : (Path, str) or None
-        The file itself, a folder's test file (else its train file), or a folder of plain texts (its subfolder
-        `test`, if it has `train` and `test`); and its format, one of `records.FORMATS`. None if there are no
-        texts in these formats.
+    Returns the file itself, a folder's test file (else its train file), or a folder of plain texts (its subfolder
+    `test`, if it has `train` and `test`); and its format, one of `records.FORMATS`. None if there are no texts.
     """
     path = _locate(name_or_path)
     if path.is_dir():

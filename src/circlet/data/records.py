@@ -156,12 +156,8 @@ def iter_records(
 def with_separator(path: Path, kind: str, columns: Columns) -> tuple[Columns, str]:
     """Guess the separator of labels in a CSV or TSV file, unless `columns` has one.
 
-    Returns
-    -------
-    columns : Columns
-        With a separator, for this file and others of the same dataset.
-    words : str
-        Description of the separator for users, and any doubt about it; empty for other formats.
+    Returns the columns with a separator, for this file and others of the same dataset, and a description of it for
+    users, with any doubt about it; empty for other formats.
     """
     if kind not in DELIMITERS:
         return columns, ""
@@ -518,12 +514,10 @@ def text_files(path: Path) -> list[Path]:
 
     Hidden files and folders, such as `.git`, are left out.
     """
-    if path.is_dir():
-        texts = (each for each in path.rglob("*") if each.suffix.lower() == TEXT_SUFFIX and each.is_file())
-        return sorted(
-            each for each in texts if not any(part.startswith(".") for part in each.relative_to(path).parts)
-        )
-    return [path] if path.is_file() else []
+    if not path.is_dir():
+        return [path] if path.is_file() else []
+    texts = (each for each in path.rglob("*") if each.suffix.lower() == TEXT_SUFFIX and each.is_file())
+    return sorted(each for each in texts if not re.search(r"(^|/)\.", each.relative_to(path).as_posix()))
 
 
 def _iter_texts(path: Path, need_labels: bool, progress: Callable[[int], object] | None) -> Iterator[Record]:
@@ -639,11 +633,6 @@ def iter_stream(
     before_waiting : callable
         Called when all complete documents that have arrived are read, before waiting for more. Where the system
         cannot tell whether more has arrived (on Windows), it is called before each read.
-
-    Raises
-    ------
-    DataError
-        If a line is not UTF-8 or does not fit the format of the first one; the message names its number.
     """
     columns, lines = columns or Columns(), _lines(stream, name, before_waiting)
     start: list[tuple[int, str]] = []
