@@ -274,6 +274,8 @@ class Rates:
 
 def bucket_of(address: str) -> str:
     """Return whose bucket an address uses: for IPv6 the network's, since a host may have 2⁶⁴ addresses."""
+    if ":" not in address:
+        return address
     try:
         return str(ipaddress.IPv6Network((address.partition("%")[0], 64), strict=False))
     except ValueError:
