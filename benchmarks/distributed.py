@@ -28,7 +28,7 @@ from circlet.provenance import provenance
 from circlet.report import Table
 from circlet.settings import TrainingSettings
 from circlet.training import Reporter, train
-from circlet.training.distributed import World, joined
+from circlet.training.distributed import World, join_processes
 from circlet_paper.synthetic import make_multilabel
 
 #: The page whose tables are made from the result.
@@ -196,7 +196,7 @@ def work(size: Size) -> None:
     """Train on this machine, alone or as one of several processes; the first one prints what it measured."""
     split = make_multilabel(size.documents, size.features, size.labels, seed=0, words_per_row=size.words).train
     X, found = Scaling("sqrt").fit(split.X).transform(split.X), {}
-    with joined("cpu") as (world, device):
+    with join_processes("cpu") as (world, device):
         for batch in BATCHES:
             network = Network(
                 NetworkSettings(hidden=(size.hidden,), dim=size.dim, dropout=0.5),

@@ -29,7 +29,7 @@ def test_saved_and_loaded_is_the_same(tmp_path, documents, learner):
     assert Model.load(tmp_path).label_names == sorted(LABELS)
     classifier.save(tmp_path, store="int8")
     assert read_config(tmp_path)["store"] == "int8"
-    np.testing.assert_array_equal(CircletClassifier.load(tmp_path).predict(texts), classifier.predict(texts))
+    assert (CircletClassifier.load(tmp_path).predict(texts) != classifier.predict(texts)).nnz == 0
 
 
 def test_grown_and_saved(tmp_path, documents, learner):

@@ -37,7 +37,7 @@ from circlet.training import (
     steps,
     train,
 )
-from circlet.training.distributed import ALONE, LostError, World, joined
+from circlet.training.distributed import ALONE, LostError, World, join_processes
 from circlet.training.loop import mean_loss, measured
 from circlet.training.steps import Batches
 
@@ -335,7 +335,7 @@ class TestValidation:
 class TestJoined:
     def test_a_process_alone(self, monkeypatch):
         monkeypatch.delenv("WORLD_SIZE", raising=False)
-        with joined("cpu") as (world, device):
+        with join_processes("cpu") as (world, device):
             assert world is ALONE
             assert device == torch.device("cpu")
 
@@ -351,7 +351,7 @@ class TestJoined:
             monkeypatch.delenv(name, raising=False)
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
-        with pytest.raises(ParameterError, match=line), joined("cpu"):
+        with pytest.raises(ParameterError, match=line), join_processes("cpu"):
             pytest.fail("joined")
 
     def test_each_process_has_a_gpu_of_its_own(self, monkeypatch):

@@ -109,9 +109,9 @@ def train(
     from circlet.cli.progress import TrainingBar
     from circlet.model.session import Run, carry_out
     from circlet.training import InterruptedRunError, Reporter
-    from circlet.training.distributed import joined
+    from circlet.training.distributed import join_processes
 
-    with TrainingBar() as bar, joined(device) as (world, place):
+    with TrainingBar() as bar, join_processes(device) as (world, place):
         run = Run(
             data=data if len(data) > 1 else data[0],
             given=settings or {},

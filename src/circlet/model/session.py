@@ -182,16 +182,16 @@ def carry_out(
     """
     reporter = reporter or Reporter()
     with folder_lock(folder, patience=0) if world.is_first else nullcontext():
-        begun = world.from_first(lambda: _begun(folder, run, resume=resume, overwrite=overwrite))
+        begun = world.from_first(lambda: _choose_run(folder, run, resume=resume, overwrite=overwrite))
         if begun is None:  # a process was killed after it had saved the model
             return Model.load(folder) if world.is_first else None
         run = Run(**begun)
         check_store(store := run.store or (store_of(folder) if run.further else "float32"))
-        settings, before = run.settings, _before(run, folder, device)
+        settings, before = run.settings, _finished_model(run, folder, device)
         keep_index = bool(run.keep_index) if before is None else before.index is not None
         with reporter.timed("read"):
             dataset = read_documents(run, ids=keep_index, model=before)
-        with _described(run, folder) if world.is_first else nullcontext():
+        with _description(run, folder) if world.is_first else nullcontext():
             options: dict[str, Any] = {"reporter": reporter, "folder": folder, "world": world}
             options["resume"] = bool(world.from_first((folder / checkpoint.NAME).exists))
             if before is None:
@@ -223,7 +223,7 @@ def carry_out(
         return model
 
 
-def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
+def _choose_run(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str, Any] | None:
     """Return the run to carry out: this one, or the one to resume; None if that one is already finished."""
     # If torchrun restarts all processes because one of them ended, they continue their run.
     again = os.environ.get(RESTARTS, "0") != "0" and (folder / RUN).is_file()
@@ -231,7 +231,7 @@ def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str
     if settle(folder) and resume:
         return None
     if resume:
-        return asdict(_resumed(folder, run))
+        return asdict(_interrupted_run(folder, run))
     # Never overwrite a finished model or an interrupted run by mistake.
     if (folder / checkpoint.NAME).exists():
         raise ParameterError(
@@ -251,7 +251,7 @@ def _begun(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dict[str
     return asdict(run)
 
 
-def _resumed(folder: Path, run: Run) -> Run:
+def _interrupted_run(folder: Path, run: Run) -> Run:
     """Read the run that was started in `folder`; options that are given again must be the same."""
     if not (folder / RUN).is_file():
         raise ParameterError(f"--resume: {folder} holds no interrupted run; train without --resume")
@@ -282,7 +282,7 @@ def _resumed(folder: Path, run: Run) -> Run:
     return started
 
 
-def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None:
+def _finished_model(run: Run, folder: Path, device: torch.device | None) -> Model | None:
     """Load the finished model to train further, if requested; raise an error if an option rules it out."""
     text_encoder = run.settings.network.text_encoder
     if run.keep_index and text_encoder is not None and text_encoder.learns:
@@ -303,7 +303,7 @@ def _before(run: Run, folder: Path, device: torch.device | None) -> Model | None
 
 
 @contextmanager
-def _described(run: Run, folder: Path) -> Iterator[None]:
+def _description(run: Run, folder: Path) -> Iterator[None]:
     """Keep the description of a run beside its checkpoint until the run is finished."""
     files.prepare_folder(folder)
     run.save(folder)

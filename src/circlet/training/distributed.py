@@ -27,7 +27,7 @@ from torch.distributed.rendezvous import rendezvous
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network.encoders import ColumnEntries, RowGradient
 
-__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "joined", "resolve_device"]
+__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "join_processes", "resolve_device"]
 
 #: How long a process waits for the others.
 MINUTES = 10
@@ -210,7 +210,7 @@ ALONE = World()
 
 
 @contextmanager
-def joined(device: str) -> Iterator[tuple[World, torch.device]]:
+def join_processes(device: str) -> Iterator[tuple[World, torch.device]]:
     """Join the processes that torchrun started, and yield them and this process's device.
 
     Without torchrun, yield `ALONE`. Only the first process with a `CircletError` raises it; the others exit

@@ -60,7 +60,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 
-#: Keys of calibration and best threshold in the record of the last epoch before held-out rows are added.
+#: Keys of calibration and best threshold in the record of the last epoch before the final one.
 CALIBRATION = "calibration"
 THRESHOLD = "threshold"
 #: Key of the loss on held-out rows in the records of epochs.
@@ -71,7 +71,7 @@ class FinalEpoch(NamedTuple):
     """Numbers of the held-out rows that a short, final epoch trains on, with as many others."""
 
     rows: npt.NDArray[np.int64]
-    #: Called just before the rows are added; returns further entries for the epoch's record.
+    #: Called just before the final epoch; returns further entries for the record of the epoch before.
     calibrate: Callable[[], dict[str, Any]]
 
 
@@ -158,7 +158,7 @@ class Reporter:
     def begins(self, dataset: Dataset, labels: int, *, new: int | None = None, processes: int = 1) -> None:
         """Called when the documents of a run have been read.
 
-        The model will have so many labels; if a finished one is trained further, so many of them are new.
+        `labels` counts the labels of the model, and `new` those that further training adds to a finished one.
         """
 
     @contextmanager
@@ -182,7 +182,7 @@ class Reporter:
     def plan(self, epochs: int, members: int) -> None:
         """Called before training, with the number of networks and the maximum number of epochs of each.
 
-        If held-out rows are added in the end, a short epoch with that number follows, which has no record.
+        If there is a final epoch, it follows these, and has no record.
         """
 
     def calibration_run(self, documents: int) -> None:
@@ -301,7 +301,7 @@ class _Run:
             self._stop()
 
     def _record(self, n_steps: int, first: int, rate: float, seconds: float) -> None:
-        """Validate an epoch, calibrate if it is the last one before held-out rows are added, and record it."""
+        """Validate an epoch, calibrate if it is the last one before the final epoch, and record it."""
         progress = self.progress
         documents = self.batches.rows(progress.epoch) - first * self.settings.batch_size
         record: dict[str, Any] = {
