@@ -442,22 +442,12 @@ def test_labels_are_numbered_by_name_train_first():
     assert first.Y.has_sorted_indices
 
 
-def test_there_may_be_no_test_part():
-    only, nothing, names = read_splits(iter([Record(1, "a", ("b", "b", "a"))]))
-    assert nothing is None
-    assert names == ["a", "b"]
-    assert only.texts == ["a"]
-
-
-def test_documents_without_labels():
-    only, _, names = read_splits([Record(1, "a", ()), Record(2, "b", ())])
-    assert names == []
-    assert only.Y.shape == (2, 0)
-
-
 def test_documents_are_called_by_their_ids_or_rows():
     named, _, _ = read_splits([Record(1, "a", (), "x"), Record(2, "b", ()), Record(3, "c", (), 7)])
     assert named.ids == ["x", 1, 7]
     assert named.take([2, 0]).ids == [7, "x"]
-    plain, _, _ = read_splits([Record(1, "a", ())])
+    plain, nothing, names = read_splits(iter([Record(1, "a", ()), Record(2, "b", ())]))
     assert plain.ids is None
+    assert nothing is None
+    assert names == []
+    assert plain.Y.shape == (2, 0)

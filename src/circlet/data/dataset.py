@@ -99,7 +99,7 @@ class Statistics:
     unseen_labels: int
 
     def as_dict(self) -> dict[str, int | float | None]:
-        """The numbers by name, ready for JSON."""
+        """Return the numbers by name, ready for JSON."""
         return asdict(self)
 
 
@@ -222,10 +222,8 @@ def check_split(split: Split, *, where: str, label_names: Sequence[str] | None =
 
 def check_entries(split: Split | None, where: str) -> None:
     """Raise `DataError` if a matrix of `split` has entries outside its shape, which could crash the process."""
-    if split is None:
-        return
-    for name, part in (("X", split.X), ("Y", split.Y)):
-        if sp.issparse(part):
+    for name in ("X", "Y"):
+        if sp.issparse(part := getattr(split, name, None)):
             as_csr(part, f"{where}, {name}")
 
 

@@ -197,7 +197,9 @@ class FeedbackLog:
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._most is not None:
-            raise ParameterError(f"cannot add to the first {self._most} records of {self.path}")
+            raise ParameterError(
+                f"found a log of which only the first {self._most} records are read ({self.path}); wanted the whole one"
+            )
         line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
         files.prepare_folder(self.path.parent)
         with self._locked() as file:
@@ -206,7 +208,9 @@ class FeedbackLog:
                 known = self._entries.get(record["undo"])
                 if known is None or known.undone:
                     state = "an entry that is undone already" if known else "no such entry"
-                    raise ParameterError(f"cannot undo {shown(str(record['undo']))}: found {state}")
+                    raise ParameterError(
+                        f"cannot undo {shown(str(record['undo']))}: found {state}; wanted an active entry"
+                    )
             new = self._read == 0
             _write_at(file, self._read, (HEADER if new else b"") + line, self.path)
             if new and os.name != "nt":  # a new file's name must be synced too, except on Windows
