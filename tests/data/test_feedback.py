@@ -67,7 +67,7 @@ def test_as_it_was_earlier(log):
     before = FeedbackLog(log.path, 1)
     assert before.entries() == [first]
     content = log.path.read_bytes()
-    with pytest.raises(ParameterError, match="only the first 1 records are read .*; wanted the whole one"):
+    with pytest.raises(ParameterError, match="only the first 1 records are read; wanted the whole log"):
         before.add("two", ["a"], [], "0")
     assert log.path.read_bytes() == content
 
