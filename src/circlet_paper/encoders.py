@@ -5,7 +5,7 @@ The same encoder gets an output per label, or predicts codes. `cnn` with an outp
 wordnet, like all other models. So nothing on this page can be compared with numbers of other texts.
 
 What the paper leaves open, and what we chose: everything, since it has no experiment of this kind. The encoders
-are those of `circlet.network.readers`, with 256 numbers per word, which are learned from these texts alone; they
+are those of `circlet_paper.readers`, with 256 numbers per word, which are learned from these texts alone; they
 read the first 128 words of a docstring and 64 of a gloss, which is all of most. All models of a
 dataset have the same epochs, batches, dropout and AdamW with one cycle (`TRAINING`), and a hidden layer of 512
 units. Rate and dropout were chosen by five short trials on held-out training rows of pydocs, four with the CNN and

@@ -179,8 +179,10 @@ def inverse_propensity(y_train: Matrix, a: float = 0.55, b: float = 1.5) -> npt.
     ----------
     y_train : (n, n_labels) sparse or dense, of zeros and ones
         Labels of n >= 3 training rows: for fewer, log N − 1 is negative and the estimate is not a probability.
-    a, b : float
-        0.5 and 0.4 for the Wikipedia sets, 0.6 and 2.6 for the Amazon sets, the defaults for all others.
+    a : float
+        0.5 for the Wikipedia sets, 0.6 for the Amazon sets, the default for all others.
+    b : float
+        0.4 for the Wikipedia sets, 2.6 for the Amazon sets, the default for all others.
 
     Returns
     -------
