@@ -197,9 +197,8 @@ class FeedbackLog:
 
     def _append(self, record: dict[str, Any]) -> None:
         if self._most is not None:
-            raise ParameterError(
-                f"found a log of which only the first {self._most} records are read ({self.path}); wanted the whole one"
-            )
+            found = f"a log of which only the first {self._most} records are read"
+            raise ParameterError(f"{self.path}: found {found}; wanted the whole log")
         line = json.dumps(record, ensure_ascii=False).encode() + b"\n"
         files.prepare_folder(self.path.parent)
         with self._locked() as file:
