@@ -49,7 +49,7 @@ def test_limits_of_the_service():
         f"| documents of a request | {limits.documents:,} |",
         f"| characters of a text | {limits.characters:,} |",
         f"| labels per document (`k`) | {limits.k} |",
-        f"| documents that wait | {limits.queue:,} |",
+        f"| documents in the queue | {limits.queue:,} |",
         f"in the long run | {limits.rate:,.0f} |",
         f"| open connections | {limits.connections:,} |",
         f"| seconds to send a request or to take its answer | {limits.patience:.0f} |",
