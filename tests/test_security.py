@@ -50,9 +50,9 @@ def test_limits_of_the_service():
         f"| characters of a text | {limits.characters:,} |",
         f"| labels per document (`k`) | {limits.k} |",
         f"| documents in the queue | {limits.queue:,} |",
-        f"in the long run | {limits.rate:,.0f} |",
+        f"on average | {limits.rate:,.0f} |",
         f"| open connections | {limits.connections:,} |",
-        f"| seconds to send a request or to take its answer | {limits.patience:.0f} |",
+        f"| seconds to send a request or to receive its answer | {limits.patience:.0f} |",
         f"| bytes of all requests at a time | {limits.held:,} |",
     ):
         assert words in page, words
