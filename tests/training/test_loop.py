@@ -134,8 +134,15 @@ class TestLearning:
     def test_both_circular_codebooks_learn_what_holds_for_new_rows(self, codebook):
         network = make(codebook=codebook, hidden=(24, 24), dropout=0.1)
         top_k(Ensemble([network]), X, 3)  # codes that were first made for prediction serve training too
-        train(network, X, Y, settings(epochs=15, input_dropout=0.05))
+        train(network, X, Y, settings(epochs=15))
         assert precision(network, *HELD_OUT) > 0.9
+
+    def test_input_dropout_changes_training_and_still_learns(self):
+        plain, dropped = make(), make()
+        for network, share in ((plain, 0), (dropped, 0.3)):
+            train(network, X, Y, settings(epochs=15, input_dropout=share))
+        assert not torch.equal(plain.head.output.weight, dropped.head.output.weight)
+        assert precision(dropped) > 0.9
 
     def test_dense_rows(self):
         network = make(sparse=False)
