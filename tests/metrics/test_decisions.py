@@ -89,14 +89,11 @@ def test_the_best_by_hand(goal, expected):
     assert best_threshold(PROBABILITIES, RIGHT, N_TRUE, ThresholdGoal.of(goal)) == pytest.approx(expected)
 
 
-def test_nothing_right_shows_nothing():
-    assert best_threshold(np.array([0.9, 0.8]), np.array([False, False]), 3, ThresholdGoal("f1")) is None
-    assert best_threshold(np.array([]), np.array([], dtype=bool), 3, ThresholdGoal("f1")) is None
-
-
-def test_a_precision_that_is_never_reached():
-    chances, right = np.array([0.9, 0.8, 0.2]), np.array([False, True, False])
-    assert best_threshold(chances, right, 1, ThresholdGoal("precision", 0.9)) == 0.5
+def test_a_goal_that_is_never_reached():
+    right = np.array([False, True, False])
+    assert best_threshold(np.array([0.9, 0.8, 0.2]), right, 1, ThresholdGoal("precision", 0.9)) == 0.5
+    for n in (0, 2):  # nothing right shows nothing
+        assert best_threshold(np.full(n, 0.9), np.zeros(n, dtype=bool), 3, ThresholdGoal("f1")) is None
 
 
 @given(

@@ -25,34 +25,22 @@ def lone(texts: list[str], labels: list[list[str]]) -> Dataset:
     return Dataset("lone", Split(None, Y, texts), label_names=names)
 
 
-class TestUnknownLabels:
-    def test_they_are_counted_and_missed(self, shared):
-        model = shared("texts")
-        best = [NAMES[model.top_k([text], 1)[0][0, 0]] for text in ("label1", "label2")]
-        data = lone(["label1", "label2"], [[best[0], "mauve"], ["puce", "mauve"]])
-        found = evaluate_model(Tagger(model), data, [1])
-        assert found.unknown_labels == 2
-        assert found.documents == 2
-        assert found.values["P@1"] == 0.5  # the second document has no label that could be suggested
-        assert found.values["nDCG@1"] == 0.5
+def test_unknown_labels_are_counted_and_missed(shared):
+    model = shared("texts")
+    best = [NAMES[model.top_k([text], 1)[0][0, 0]] for text in ("label1", "label2")]
+    data = lone(["label1", "label2"], [[best[0], "mauve"], ["puce", "mauve"]])
+    found = evaluate_model(Tagger(model), data, [1])
+    assert found.unknown_labels == 2
+    assert found.documents == 2
+    assert found.values["P@1"] == 0.5  # the second document has no label that could be suggested
+    assert found.values["nDCG@1"] == 0.5
 
-    def test_a_label_that_no_document_has_is_not_counted(self, shared):
-        data = lone(["label1", "label2"], [["red"], ["green"]])
-        Y = sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3))
-        wider = Dataset("lone", Split(None, Y, ["a", "b"]), label_names=[*data.label_names, "mauve"])
-        assert evaluate_model(Tagger(shared("texts")), wider, [1]).unknown_labels == 0
 
-    def test_none_is_known(self, shared):
-        with pytest.raises(
-            DataError, match="found 2 labels, none of which the model knows; wanted data with labels like"
-        ):
-            evaluate_model(Tagger(shared("texts")), lone(["label1"], [["mauve", "puce"]]), [1])
-
-    def test_no_label_at_all(self, shared):
-        none = sp.csr_matrix((2, 6), dtype=np.float32)
-        nothing = Dataset("lone", Split(None, none, ["a", "b"]), label_names=NAMES)
-        with pytest.raises(DataError, match="found no label in any of the 2 documents"):
-            evaluate_model(Tagger(shared("texts")), nothing, [1])
+def test_an_unknown_label_that_no_document_has_is_not_counted(shared):
+    data = lone(["label1", "label2"], [["red"], ["green"]])
+    Y = sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3))
+    wider = Dataset("lone", Split(None, Y, ["a", "b"]), label_names=[*data.label_names, "mauve"])
+    assert evaluate_model(Tagger(shared("texts")), wider, [1]).unknown_labels == 0
 
 
 @pytest.fixture(scope="module")
@@ -68,63 +56,68 @@ def model(whole, small_run):
     return trained
 
 
-class TestPropensities:
-    def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(self, whole, model):
-        beside = evaluate_model(Tagger(model), whole, DEPTHS)
-        alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
-        assert alone == beside
-        assert set(alone.values) == {f"{name}@{depth}" for name in ("P", "PSP", "nDCG") for depth in DEPTHS}
-        weights = inverse_propensity(whole.train.Y)
-        ids, _ = model.top_k(whole.test.texts, 3)
-        assert alone.values == evaluate(whole.test.Y, ids, weights, DEPTHS, metrics=("P", "PSP", "nDCG"))
-
-    def test_the_order_of_the_labels_does_not_matter(self, whole, model):
-        order = np.array([3, 1, 0, 5, 4, 2])
-        shuffled = Split(None, whole.test.Y[:, order], whole.test.texts)
-        shuffled = Dataset("lone", shuffled, label_names=[NAMES[i] for i in order])
-        found = evaluate_model(Tagger(model), shuffled, DEPTHS).values
-        assert found == pytest.approx(evaluate_model(Tagger(model), whole, DEPTHS).values)
-
-    @pytest.mark.parametrize(
-        "seen",
-        [{"label_counts": None}, {"training": {"documents": 2, "held_out": 0}}],
-        ids=["no counts", "too few"],
-    )
-    def test_without_counts_of_three_documents_there_is_none(self, seen, whole, model):
-        changed = copy(model)
-        for name, value in seen.items():
-            setattr(changed, name, value)
-        alone = evaluate_model(Tagger(changed), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
-        assert set(alone.values) == {"P@1", "P@3", "nDCG@1", "nDCG@3"}
-        assert "PSP@1" in evaluate_model(Tagger(changed), whole, DEPTHS).values
+def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(whole, model):
+    beside = evaluate_model(Tagger(model), whole, DEPTHS)
+    alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+    assert alone == beside
+    assert set(alone.values) == {f"{name}@{depth}" for name in ("P", "PSP", "nDCG") for depth in DEPTHS}
+    weights = inverse_propensity(whole.train.Y)
+    ids, _ = model.top_k(whole.test.texts, 3)
+    assert alone.values == evaluate(whole.test.Y, ids, weights, DEPTHS, metrics=("P", "PSP", "nDCG"))
 
 
-class TestMistakes:
-    def test_documents_of_another_kind(self, shared, split):
-        rows = Dataset("rows", split("sparse"), label_names=NAMES)
-        with pytest.raises(DataError, match="this model wants texts"):
-            evaluate_model(Tagger(shared("texts")), rows, [1])
-        texts = Dataset("texts", split("texts"), label_names=NAMES)
-        with pytest.raises(DataError, match="this model wants feature rows"):
-            evaluate_model(Tagger(shared("sparse")), texts, [1])
-
-    def test_another_number_of_labels_without_names(self, shared, split):
-        rows = split("sparse")
-        fewer = Dataset("rows", Split(rows.X, rows.Y[:, :4]))
-        with pytest.raises(DataError, match="found 4 labels; wanted 6, as in the model"):
-            evaluate_model(Tagger(shared("sparse", names=False)), fewer, [1])
+def test_the_order_of_the_labels_does_not_matter(whole, model):
+    order = np.array([3, 1, 0, 5, 4, 2])
+    shuffled = Split(None, whole.test.Y[:, order], whole.test.texts)
+    shuffled = Dataset("lone", shuffled, label_names=[NAMES[i] for i in order])
+    found = evaluate_model(Tagger(model), shuffled, DEPTHS).values
+    assert found == pytest.approx(evaluate_model(Tagger(model), whole, DEPTHS).values)
 
 
-class TestLabelSpace:
-    def test_known_labels_keep_their_columns_and_others_follow(self, shared):
-        data = lone(["a", "b"], [["puce", "red"], ["mauve", "日本"]])
-        Y = in_label_space(shared("texts"), data, data.train.Y)
-        assert Y.shape == (2, 8)
-        assert [row.indices.tolist() for row in Y] == [[0, 7], [4, 6]]  # mauve is before puce in the file's order
+@pytest.mark.parametrize(
+    "seen",
+    [{"label_counts": None}, {"training": {"documents": 2, "held_out": 0}}],
+    ids=["no counts", "too few"],
+)
+def test_without_counts_of_three_documents_there_is_none(seen, whole, model):
+    changed = copy(model)
+    for name, value in seen.items():
+        setattr(changed, name, value)
+    alone = evaluate_model(Tagger(changed), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
+    assert set(alone.values) == {"P@1", "P@3", "nDCG@1", "nDCG@3"}
+    assert "PSP@1" in evaluate_model(Tagger(changed), whole, DEPTHS).values
 
-    def test_the_same_names_are_left_alone(self, shared, split):
-        data = Dataset("same", split("texts"), label_names=list(NAMES))
-        assert in_label_space(shared("texts"), data, data.train.Y) is data.train.Y
+
+def test_data_that_does_not_go_with_the_model(shared, split):
+    none = sp.csr_matrix((2, 6), dtype=np.float32)
+    rows, fewer = (Split(split("sparse").X, split("sparse").Y[:, :n]) for n in (6, 4))
+    texts, sparse, unnamed = shared("texts"), shared("sparse"), shared("sparse", names=False)
+    for model, data, words in (
+        (
+            texts,
+            lone(["label1"], [["mauve", "puce"]]),
+            "found 2 labels, none of which the model knows; wanted data with labels like",
+        ),
+        (
+            texts,
+            Dataset("none", Split(None, none, ["a", "b"]), label_names=NAMES),
+            "found no label in any of the 2 documents",
+        ),
+        (texts, Dataset("rows", rows, label_names=NAMES), "this model wants texts"),
+        (sparse, Dataset("texts", split("texts"), label_names=NAMES), "this model wants feature rows"),
+        (unnamed, Dataset("rows", fewer), "found 4 labels; wanted 6, as in the model"),
+    ):
+        with pytest.raises(DataError, match=words):
+            evaluate_model(Tagger(model), data, [1])
+
+
+def test_known_labels_keep_their_columns_and_others_follow(shared, split):
+    data = lone(["a", "b"], [["puce", "red"], ["mauve", "日本"]])
+    Y = in_label_space(shared("texts"), data, data.train.Y)
+    assert Y.shape == (2, 8)
+    assert [row.indices.tolist() for row in Y] == [[0, 7], [4, 6]]  # mauve is before puce in the file's order
+    same = Dataset("same", split("texts"), label_names=list(NAMES))
+    assert in_label_space(shared("texts"), same, same.train.Y) is same.train.Y
 
 
 def test_rare_labels_are_favored(shared, split):
