@@ -13,30 +13,12 @@ from circlet.data.records import Record, write_records
 SUBJECTS = ["cats", "dogs", "trains", "bread", "music", "rivers", "stars", "paper", "snow", "glass"]
 BASE = "http://example.org/subject/"
 WORDS = {subject: [f"{subject}{ending}" for ending in ("ly", "ness", "ful", "ward")] for subject in SUBJECTS}
-PROJECTS = """
-[plain]
-language=en
-backend=circlet
-vocab=small
-preset=fast
-hidden=64
-epochs=12
-
-[learning]
-language=en
-backend=circlet
-vocab=small
-preset=fast
-hidden=64
-epochs=12
-allow_learn=true
-
-[filtered]
-language=en
-backend=circlet
-vocab=small(exclude=http://example.org/subject/0)
-preset=fast
-"""
+PROJECT = "[{}]\nlanguage=en\nbackend=circlet\npreset=fast\nvocab={}\n"
+PROJECTS = (
+    PROJECT.format("plain", "small") + "hidden=64\nepochs=12\n",
+    PROJECT.format("learning", "small") + "hidden=64\nepochs=12\nallow_learn=true\n",
+    PROJECT.format("filtered", f"small(exclude={BASE}0)"),
+)
 
 
 def uri(subject: str) -> str:
@@ -58,7 +40,7 @@ def world(tmp_path) -> Path:
     """A folder with a vocabulary, three corpora and projects, as a user of Annif would have it."""
     lines = "".join(f"<{uri(each)}>\t{each}\n" for each in SUBJECTS)
     (tmp_path / "vocabulary.tsv").write_text(lines, encoding="utf-8")
-    (tmp_path / "projects.cfg").write_text(PROJECTS, encoding="utf-8")
+    (tmp_path / "projects.cfg").write_text("\n".join(PROJECTS), encoding="utf-8")
     write_records(tmp_path / "train.tsv", documents(SUBJECTS[:8], 240, 0), "annif")
     write_records(tmp_path / "test.tsv", documents(SUBJECTS[:8], 40, 1), "annif")
     write_records(tmp_path / "new.tsv", documents(SUBJECTS[8:], 40, 2), "annif")

@@ -14,6 +14,7 @@ import optuna  # noqa: E402
 from annif.corpus import Document, DocumentFileTSV, DocumentList, SubjectSet  # noqa: E402
 from annif.exception import (  # noqa: E402
     ConfigurationException,
+    NotEnabledException,
     NotInitializedException,
     NotSupportedException,
     OperationFailedException,
@@ -72,6 +73,9 @@ def test_trains_and_suggests_with_probabilities(world, project):
     found = suggested(project("plain"), "catsly trainsful")
     assert {name for name, _ in found[:2]} == {"cats", "trains"}
     assert all(0 < score <= 1 for _, score in found)
+    # Never subjects that no document has.
+    found = {name for name, _ in suggested(plain, "catsly snowly")}
+    assert found == {"cats", "dogs", "trains", "bread", "music", "rivers", "stars", "paper"}
     assert plain.is_trained
     assert plain.modification_time is not None
     assert read_config(plain.backend.model_folder)["store"] == "int8"
@@ -95,11 +99,6 @@ def test_limit_and_favored_subjects(plain):
     ratios = {name: favored[name] / usual[name] for name in usual}
     assert max(ratios.values()) == pytest.approx(1)
     assert min(ratios.values()) < 0.99
-
-
-def test_subjects_that_no_document_has_are_never_suggested(plain):
-    found = {name for name, _ in suggested(plain, "catsly snowly")}
-    assert found == {"cats", "dogs", "trains", "bread", "music", "rivers", "stars", "paper"}
 
 
 def test_subjects_that_the_vocabulary_loses_or_renumbers(world, project, plain):
@@ -144,11 +143,6 @@ def test_learns_new_subjects_and_keeps_the_old(world, project):
     assert "snow" in {name for name, _ in suggested(learning, "rivers catsly dogsful")}
 
 
-def test_learning_has_to_be_allowed(world, plain):
-    with pytest.raises(annif.exception.NotEnabledException):
-        plain.learn(corpus(world, plain, "new.tsv"))
-
-
 def test_a_model_without_room_says_so(world, project):
     lines = (world / "vocabulary.tsv").read_text()
     more = "".join(f"<http://example.org/more/{i}>\tmore {i}\n" for i in range(200))
@@ -162,7 +156,9 @@ def test_a_model_without_room_says_so(world, project):
     assert suggested(learning, "catsly")[0][0] == "cats"
 
 
-def test_documents_that_nothing_can_be_learned_from(plain):
+def test_documents_that_nothing_can_be_learned_from(world, plain):
+    with pytest.raises(NotEnabledException):
+        plain.learn(corpus(world, plain, "new.tsv"))
     useless = [Document("no subject"), Document(" ", SubjectSet([0]))]
     for documents in ([], useless):
         with pytest.raises(NotSupportedException, match="found no documents"):
@@ -170,35 +166,28 @@ def test_documents_that_nothing_can_be_learned_from(plain):
     plain.train("cached")  # the documents of before are still there
 
 
-@pytest.mark.parametrize(
-    ("params", "message"),
-    [
-        ({"epochs": "many"}, "epochs: found 'many'"),
-        ({"preset": "best"}, "preset"),
-        ({"device": "abacus"}, "device"),
-        ({"store": "int3"}, "int3"),
-    ],
-)
-def test_wrong_parameters(world, project, params, message):
-    with pytest.raises(ConfigurationException, match=message):
-        trained(world, project("plain"), **params)
-    assert not project("plain").is_trained
+def test_wrong_parameters(world, project):
+    plain = project("plain")
+    for name, value, message in (
+        ("epochs", "many", "epochs: found 'many'"),
+        ("preset", "best", "preset"),
+        ("device", "abacus", "device"),
+        ("store", "int3", "int3"),
+    ):
+        with pytest.raises(ConfigurationException, match=message):
+            trained(world, plain, **{name: value})
+        assert not project("plain").is_trained
+    trained(world, plain)
+    for name, value in (("limit", "ten"), ("favor_rare", "2"), ("favor_rare", "much")):
+        with pytest.raises(ConfigurationException, match=name):
+            suggested(plain, "catsly", **{name: value})
 
 
-def test_wrong_parameters_of_suggestions(plain):
-    for params in ({"limit": "ten"}, {"favor_rare": "2"}, {"favor_rare": "much"}):
-        with pytest.raises(ConfigurationException, match=next(iter(params))):
-            plain.suggest([Document("catsly")], {"circlet": params})
-
-
-def test_one_training_at_a_time(plain):
+def test_one_training_at_a_time_and_a_damaged_model(project, plain):
     with ThreadPoolExecutor(1) as other, folder_lock(plain.backend.model_folder):
         failed = other.submit(plain.train, "cached").exception()
     assert isinstance(failed, OperationFailedException)
     assert "is writing into it" in str(failed)
-
-
-def test_a_damaged_model_is_one_line(project, plain):
     (plain.backend.model_folder / "config.json").write_text("{}")
     with pytest.raises(OperationFailedException, match=r"config\.json"):
         project("plain").suggest([Document("catsly")])
@@ -220,15 +209,8 @@ def test_the_analyzer_of_a_project_makes_the_words(world, project):
 
 class TestSearch:
     def test_every_trial_is_a_configuration(self):
-        best = {
-            "epochs": 12,
-            "dim": 900,
-            "hidden": "512",
-            "dropout": 0.123456,
-            "input_dropout": 0.0,
-            "lr": 0.0012345,
-            "first_layer": "sgd",
-        }
+        best = {"epochs": 12, "dim": 900, "hidden": "512", "dropout": 0.123456, "input_dropout": 0.0}
+        best |= {"lr": 0.0012345, "first_layer": "sgd"}
         found = backend.trial_parameters(optuna.trial.FixedTrial(best))
         assert found == {**best, "dropout": 0.12, "lr": 0.0012}
         settings = settings_of({**DEFAULTS, **found})
@@ -236,20 +218,20 @@ class TestSearch:
         assert (settings.training.epochs, settings.training.lr) == (12, 0.0012)
 
     def test_finds_the_best_of_few_trials(self, world, plain, monkeypatch):
-        monkeypatch.setattr(
-            backend,
-            "trial_parameters",
-            lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"},
-        )
+        test = corpus(world, plain, "test.tsv")
+        trial = lambda trial: {"epochs": trial.suggest_int("epochs", 1, 12), "hidden": "64"}  # noqa: E731
+        monkeypatch.setattr(backend, "trial_parameters", trial)
         results = io.StringIO()
-        found = plain.hyperopt(corpus(world, plain, "test.tsv"), 3, 1, "NDCG", results)
+        found = plain.hyperopt(test, 3, 1, "NDCG", results)
         lines = results.getvalue().splitlines()
         assert lines[0].split("\t")[:3] == ["trial", "value", "epochs"]
         assert len(lines) == 4
-        scores = [float(line.split("\t")[1]) for line in lines[1:]]
-        assert found.score == max(scores)
+        assert found.score == max(float(line.split("\t")[1]) for line in lines[1:])
         assert found.lines[0].startswith("epochs=")
         assert plain.suggest([Document("catsly")]).array.nnz  # the project's own model is as it was
+        monkeypatch.setattr(backend, "trial_parameters", lambda trial: {"epochs": "many"})
+        with pytest.raises(OperationFailedException, match="no trial succeeded"):
+            plain.hyperopt(test, 1, 1, "NDCG", None)
 
     def test_documents_are_transformed_as_for_suggestions(self, world, plain):
         plain.transform_spec, plain._transform = "limit(4)", None
@@ -263,8 +245,3 @@ class TestSearch:
         plain.config["members"] = "few"
         with pytest.raises(ConfigurationException, match="members"):
             plain.hyperopt(test, 1, 1, "NDCG", None)
-
-    def test_trials_that_all_fail(self, world, plain, monkeypatch):
-        monkeypatch.setattr(backend, "trial_parameters", lambda trial: {"epochs": "many"})
-        with pytest.raises(OperationFailedException, match="no trial succeeded"):
-            plain.hyperopt(corpus(world, plain, "test.tsv"), 1, 1, "NDCG", None)

@@ -28,12 +28,8 @@ def known(monkeypatch) -> dict:
 
 
 def test_registers_beside_the_others(known):
-    command.register()
-    assert list(known) == ["omikuji", "circlet"]
-
-
-def test_the_service_has_the_backend(known):
     assert command.create_app("some.Config") == ("an app", "some.Config", ["circlet", "omikuji"])
+    assert list(known) == ["omikuji", "circlet"]
 
 
 def test_an_annif_that_lists_backends_elsewhere_is_named(known, monkeypatch):

@@ -25,32 +25,20 @@ NEW = [Record(i, "violet", ("http://x/violet",)) for i in range(8)]
 
 
 @pytest.fixture(scope="module")
-def said() -> list[str]:
-    return []
+def train(tmp_path_factory):
+    path = tmp_path_factory.mktemp("annif") / "train.jsonl.gz"
+    write_records(path, OLD, "jsonl")
+    return path
 
 
-@pytest.fixture(scope="module")
-def trained(tmp_path_factory, said):
-    folder = tmp_path_factory.mktemp("annif")
-    write_records(folder / "train.jsonl.gz", OLD, "jsonl")
-    model = fitted(folder / "train.jsonl.gz", QUICK, "cpu", said.append, subjects=500)
-    model.save(folder / "model", "int8")
-    return folder
-
-
-def test_the_log_tells_decisions_and_epochs(trained, said):
+def test_a_model_has_labels_and_slots_for_every_subject(train, tmp_path):
+    said: list[str] = []
+    fitted(train, QUICK, "cpu", said.append, subjects=500).save(tmp_path, "int8")
     assert any(line.startswith("decided: ") and "dropout" in line for line in said)
     assert sum("of 15: loss" in line for line in said) == 15
-
-
-def test_labels_are_uris(trained):
-    tagger = load(trained / "model")
-    labels, _ = tagger.suggest(["red", "blue"], k=1)
+    labels, _ = load(tmp_path).suggest(["red", "blue"], k=1)
     assert labels.ravel().tolist() == ["http://x/red", "http://x/blue"]
-
-
-def test_there_is_a_slot_for_every_subject(trained):
-    assert read_config(trained / "model")["members"][0]["codebook"]["length"] >= 500
+    assert read_config(tmp_path)["members"][0]["codebook"]["length"] >= 500
 
 
 @pytest.mark.parametrize("subjects", [4, 5, 79, 82, 501])
@@ -61,8 +49,8 @@ def test_room_fits_every_dimension(subjects):
     assert slots >= max(subjects, 2 * (32 + 1))  # 32 is the least dimension that rules decide
 
 
-def test_learning_adds_a_subject_and_keeps_the_others(trained, tmp_path):
-    model = fitted(trained / "train.jsonl.gz", QUICK, "cpu", str)
+def test_learning_adds_a_subject_and_keeps_the_others(train, tmp_path):
+    model = fitted(train, QUICK, "cpu", str)
     model.save(tmp_path, "int8")
     before = load(tmp_path)
     with pytest.raises(CircletError):

@@ -49,26 +49,18 @@ def ranked(scores: np.ndarray, k: int) -> np.ndarray:
 
 @pytest.mark.parametrize("make", BOOKS)
 class TestWithCodebooks:
-    def test_stored_labels_come_back(self, make, given_as):
-        book = make(300, 400, seed=1)
-        ids, scores = book.top_k(book.codes(given_as(np.array([7, 299, 0]))), 2)
-        assert ids[:, 0].tolist() == [7, 299, 0]
-        np.testing.assert_allclose(scores[:, 0], np.ones(3), rtol=1e-5)
+    @pytest.mark.parametrize(("n_labels", "dim", "stored"), [(300, 400, [7, 299, 0]), (1, 8, [0])])
+    def test_stored_labels_come_back(self, make, given_as, n_labels, dim, stored):
+        book = make(n_labels, dim, seed=1)
+        ids, scores = book.top_k(book.codes(given_as(np.array(stored))), 2)
+        assert ids.shape == scores.shape == (len(stored), min(2, n_labels))
+        assert ids[:, 0].tolist() == stored
+        np.testing.assert_allclose(scores[:, 0], np.ones(len(stored)), rtol=1e-5)
         assert type(ids) is type(scores) is type(given_as(np.zeros(1)))
-
-    @pytest.mark.parametrize("k", [2, 40])
-    def test_no_predictions(self, make, given_as, k):
-        book = make(30, 8)
-        ids, scores = book.top_k(given_as(np.zeros((0, book.width), dtype=np.float32)), k)
-        assert ids.shape == scores.shape == (0, min(k, 30))
+        ids, scores = book.top_k(given_as(np.zeros((0, book.width), dtype=np.float32)), 40)
+        assert ids.shape == scores.shape == (0, min(40, n_labels))
         assert np.asarray(ids).dtype == np.int64
         assert np.asarray(scores).dtype == np.float32
-
-    def test_one_label(self, make, given_as):
-        book = make(1, 8)
-        ids, scores = book.top_k(book.codes(given_as(np.array([0]))), 3)
-        assert ids.tolist() == [[0]]
-        np.testing.assert_allclose(scores, [[1]], rtol=1e-6)
 
     def test_more_labels_later(self, make, given_as):
         book = make(20, 8, **({"length": 60} if make is SpectralCodebook else {}))
@@ -204,55 +196,45 @@ def test_nothing_is_predicted(make, given_as):
     assert book.top_k(nothing, 2)[0].tolist() == [[0, 1]] * 2
 
 
-class TestLeftOut:
-    @pytest.mark.parametrize("make", [*BOOKS, None])
-    def test_masked_labels(self, make, given_as):
-        book = same if make is None else make(60, 30)
-        random = torch.randn(4, 60, generator=torch.Generator().manual_seed(0))
-        outputs = given_as((random if make is None else predictions(book, 4)).numpy())
-        every, values = map(np.asarray, top_k(book, outputs, 60, 60))
-        ids, scores = top_k(book, outputs, 60, 60, allowed=given_as(np.arange(60) % 2 == 0))
-        even = every % 2 == 0
-        np.testing.assert_array_equal(ids[:, :30], every[even].reshape(4, 30))
-        np.testing.assert_array_equal(scores[:, :30], values[even].reshape(4, 30))
-        assert (ids[:, 30:] == -1).all()
-        assert (scores[:, 30:] == -np.inf).all()
-        none, scores = top_k(book, outputs, 60, 3, allowed=given_as(np.zeros(60, dtype=bool)))
-        assert none.tolist() == [[-1] * 3] * 4
-        assert scores.tolist() == [[-np.inf] * 3] * 4
-
-    def test_low_scores(self, given_as):
-        outputs = given_as(np.array([[1.0, 3.0, 2.0], [0.0, 0.5, 1.5]], dtype=np.float32))
-        ids, scores = top_k(same, outputs, 3, 2, threshold=1.5)
-        assert ids.tolist() == [[1, 2], [2, -1]]
-        assert scores.tolist() == [[3.0, 2.0], [1.5, -np.inf]]
-        allowed = given_as(np.array([True, False, True]))
-        assert top_k(same, outputs[:1], 3, 3, allowed=allowed, threshold=-5)[0].tolist() == [[2, 0, -1]]
-        assert top_k(same, outputs[:0], 3, 2, allowed=allowed, threshold=0)[0].shape == (0, 2)
+@pytest.mark.parametrize("make", [*BOOKS, None])
+def test_no_label_is_allowed(make, given_as):
+    book = same if make is None else make(60, 30)
+    outputs = given_as((torch.ones(4, 60) if make is None else predictions(book, 4)).numpy())
+    ids, scores = top_k(book, outputs, 60, 3, allowed=given_as(np.zeros(60, dtype=bool)))
+    assert ids.tolist() == [[-1] * 3] * 4
+    assert scores.tolist() == [[-np.inf] * 3] * 4
 
 
-class TestMistakes:
-    @pytest.mark.parametrize("memory", [0, -1, 1.5, "64M", True])
-    def test_memory(self, memory):
-        with pytest.raises(ParameterError, match=r"`memory`: found .*; wanted a number of bytes, at least 1"):
-            top_k(same, torch.zeros(1, 3), 3, 2, memory=memory)
+def test_low_scores_and_masked_labels_are_left_out(given_as):
+    outputs = given_as(np.array([[1.0, 3.0, 2.0], [0.0, 0.5, 1.5]], dtype=np.float32))
+    ids, scores = top_k(same, outputs, 3, 2, threshold=1.5)
+    assert ids.tolist() == [[1, 2], [2, -1]]
+    assert scores.tolist() == [[3.0, 2.0], [1.5, -np.inf]]
+    allowed = given_as(np.array([True, False, True]))
+    assert top_k(same, outputs[:1], 3, 3, allowed=allowed, threshold=-5)[0].tolist() == [[2, 0, -1]]
+    assert top_k(same, outputs[:0], 3, 2, allowed=allowed, threshold=0)[0].shape == (0, 2)
 
-    @pytest.mark.parametrize("threshold", [float("nan"), "high"])
-    def test_threshold(self, threshold):
-        with pytest.raises(ParameterError, match=r"`threshold`: found .*; wanted a number"):
-            top_k(same, torch.zeros(1, 3), 3, 2, threshold=threshold)
 
-    @pytest.mark.parametrize(
-        ("allowed", "found"),
-        [(torch.tensor([0, 2, 1]), "torch.int64"), (np.array([0, 2, 1]), "int64"), ([True] * 3, "list")],
-    )
-    def test_mask_of_another_type(self, allowed, found):
-        with pytest.raises(DTypeError, match=f"`allowed`: found {found}; wanted an array or tensor of bool"):
-            top_k(same, torch.zeros(1, 3), 3, 2, allowed=allowed)
-
-    def test_mask_of_another_length(self):
-        with pytest.raises(ShapeError, match=r"`allowed`: found shape \(2,\); wanted \(3,\), one for each label"):
-            top_k(same, torch.zeros(1, 3), 3, 2, allowed=torch.tensor([True, False]))
+@pytest.mark.parametrize(
+    ("error", "name", "values", "message"),
+    [
+        (ParameterError, "memory", [0, -1, 1.5, "64M", True], "found .*; wanted a number of bytes, at least 1"),
+        (ParameterError, "threshold", [float("nan"), "high", True], "found .*; wanted a number"),
+        (DTypeError, "allowed", [torch.tensor([0, 2, 1])], "found torch.int64; wanted an array or tensor of bool"),
+        (DTypeError, "allowed", [np.ones(3)], "found float64; wanted an array or tensor of bool"),
+        (DTypeError, "allowed", [[True] * 3], "found list; wanted an array or tensor of bool"),
+        (
+            ShapeError,
+            "allowed",
+            [np.ones(2, dtype=bool), torch.ones(2, dtype=torch.bool)],
+            r"found shape \(2,\); wanted \(3,\), one for each label",
+        ),
+    ],
+)
+def test_mistakes(error, name, values, message):
+    for value in values:
+        with pytest.raises(error, match=f"`{name}`: {message}"):
+            top_k(same, torch.zeros(1, 3), 3, 2, **{name: value})
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU here")

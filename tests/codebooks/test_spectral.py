@@ -65,7 +65,7 @@ class TestSpectral:
         ("n_labels", "dim", "length"),
         [(1000, 256, None), (1000, 256, 1000), (50, 200, None), (3, 1, 4), (997, 100, 1994), (5000, 16, 2 * 2503)],
     )
-    def test_the_transform_agrees_with_the_definition(self, n_labels, dim, length, predictions, similarities):
+    def test_the_transform_agrees_with_the_definition(self, n_labels, dim, length, predictions):
         book = SpectralCodebook(n_labels, dim, seed=8, length=length)
         ids = torch.arange(n_labels)
         turns = book.slots(ids)[:, None] * torch.from_numpy(book.frequencies) % book.length
@@ -74,7 +74,6 @@ class TestSpectral:
         predicted = predictions(book, 3, torch.float64)
         exact = predicted @ circular.pack(theta).mT / dim
         torch.testing.assert_close(book.scores(predicted), exact, rtol=0, atol=1e-12)
-        torch.testing.assert_close(book.scores(predicted), similarities(book, predicted), rtol=0, atol=5e-7)
         torch.testing.assert_close(book.scores(predicted.float()).double(), exact, rtol=0, atol=1e-5)
 
     def test_codes_of_many_slots_keep_their_digits(self):
@@ -95,7 +94,7 @@ class TestSpectral:
         assert torch.minimum(gram.abs(), (gram + 1 / dim).abs()).max() < 1e-6
 
     def test_it_grows_up_to_its_length(self, predictions, similarities):
-        book = SpectralCodebook(100, 8, length=120)
+        book = SpectralCodebook(100, 8, seed=3, length=120)
         book.grow(120)
         predicted = predictions(book, 2)
         torch.testing.assert_close(book.scores(predicted), similarities(book, predicted))
@@ -103,19 +102,15 @@ class TestSpectral:
             ParameterError, match=r"found 121 labels; wanted at most its 120 slots: .*more `slots`"
         ):
             book.grow(121)
-        assert book.n_labels == 120
-
-    def test_the_state_is_small_and_not_the_slots(self, predictions):
-        book = SpectralCodebook(1000, 8, seed=3)
-        book.scores(predictions(book, 1))
-        assert book.state() == {"n_labels": 1000, "dim": 8, "seed": 3, "length": book.length}
+        # The slots themselves are not kept.
+        assert book.state() == {"n_labels": 120, "dim": 8, "seed": 3, "length": 120}
 
 
-def label_sets(kind: str, n_labels: int, k: int, trials: int) -> torch.Tensor:
+def label_sets(step: int, n_labels: int = 1000, k: int = 25, trials: int = 20) -> torch.Tensor:
+    """Sets of labels that are so far apart; random ones for 0."""
     generator = torch.Generator().manual_seed(0)
-    if kind == "random":
+    if not step:
         return torch.rand(trials, n_labels, generator=generator).argsort(1)[:, :k]
-    step = {"consecutive": 1, "every seventh": 7}[kind]
     start = torch.randint(0, n_labels - k * step, (trials, 1), generator=generator)
     return start + step * torch.arange(k)
 
@@ -131,18 +126,15 @@ def retrieved(book: Codebook, sets: torch.Tensor) -> float:
 class TestCapacity:
     """Do 1,000 labels of 256 dimensions hold sets of 25? Means over 20 sets."""
 
-    @pytest.mark.parametrize("kind", ["random", "consecutive", "every seventh"])
+    @pytest.mark.parametrize("step", [0, 1, 7])
     @pytest.mark.parametrize("seed", [0, 1])
-    def test_spectral_codes_hold_at_least_as_much_as_independent_ones(self, kind, seed):
-        sets = label_sets(kind, 1000, 25, trials=20)
+    def test_spectral_codes_hold_at_least_as_much_as_independent_ones(self, step, seed, monkeypatch):
+        sets = label_sets(step)
         independent = retrieved(IndependentCodebook(1000, 256, seed), sets)
         assert 0.85 < independent < 0.95
-        assert retrieved(SpectralCodebook(1000, 256, seed), sets) > independent
-
-    @pytest.mark.parametrize("kind", ["consecutive", "every seventh"])
-    def test_without_permuted_slots_progressions_collapse(self, kind, monkeypatch):
-        sets = label_sets(kind, 1000, 25, trials=20)
-        book = SpectralCodebook(1000, 256)
-        assert retrieved(book, sets) > 0.95
-        monkeypatch.setattr(SpectralCodebook, "slots", lambda self, ids: ids)
-        assert retrieved(SpectralCodebook(1000, 256), sets) < 0.6
+        spectral = retrieved(SpectralCodebook(1000, 256, seed), sets)
+        assert spectral > independent
+        if step and not seed:  # without permuted slots, progressions collapse
+            assert spectral > 0.95
+            monkeypatch.setattr(SpectralCodebook, "slots", lambda self, ids: ids)
+            assert retrieved(SpectralCodebook(1000, 256), sets) < 0.6
