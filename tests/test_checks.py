@@ -81,9 +81,6 @@ def test_a_missing_package_is_named_as_pip_does(monkeypatch):
     monkeypatch.setitem(sys.modules, "sklearn", None)
     cases = ("nothing_at_all", "nothing_at_all", "plot"), ("sklearn", "scikit-learn", "train")
     for module, package, extra in cases:
-        ("nothing_at_all", "nothing_at_all", "plot"),
-        ("sklearn", "scikit-learn", "train"),
-    ):
         with pytest.raises(MissingExtraError, match=MESSAGE.format(package, extra)):
             require(module, extra=extra, purpose="this test")
 
