@@ -33,8 +33,6 @@ from circlet.storage.model import explained
 from circlet.training import Reporter, resolve_device
 from circlet.version import __version__
 
-__all__ = ["CircletClassifier"]
-
 Auto = Literal["auto"]
 logger = logging.getLogger("circlet.estimator")
 

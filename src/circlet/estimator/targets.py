@@ -24,8 +24,6 @@ from circlet.data.dataset import as_labels, check_label_names
 from circlet.errors import DataError
 from circlet.storage.layout import MOST_LABELS
 
-__all__ = ["Targets", "renamed"]
-
 _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
 

@@ -14,8 +14,6 @@ from circlet.network.network import top_k
 from circlet.settings.run import ThresholdGoal
 from circlet.training import CALIBRATION, THRESHOLD
 
-__all__ = ["calibrate", "calibration_record", "choose_threshold"]
-
 #: A threshold is chosen among this many best labels of each row.
 DEPTH = 100
 

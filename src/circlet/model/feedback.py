@@ -38,8 +38,6 @@ from circlet.network import Network
 from circlet.network.encoders import as_batch
 from circlet.settings.network import why_no_feedback
 
-__all__ = ["RECIPE", "Recipe", "Update", "update"]
-
 
 class Recipe(NamedTuple):
     """Weights of the terms; see above. They were chosen on rows held out of training.

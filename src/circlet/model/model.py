@@ -52,11 +52,6 @@ from circlet.storage.tensors import BFLOAT16, Stored
 from circlet.training.loop import is_finite
 from circlet.version import __version__
 
-__all__ = [
-    "Model",
-    "write",
-]
-
 
 class Model(BaseModel):
     """One or more networks, and everything else that tagging documents needs.

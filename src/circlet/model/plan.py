@@ -43,18 +43,6 @@ from circlet.storage.layout import DECIDED, MOST_LABELS
 from circlet.training import CALIBRATION, THRESHOLD, FinalEpoch, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
-__all__ = [
-    "Decider",
-    "Trial",
-    "as_if_new",
-    "calibration_run",
-    "first_layer",
-    "fit",
-    "remember",
-    "share_weights",
-    "train_members",
-]
-
 #: Training rows for calibrating probabilities if no rows are held out.
 ENOUGH_TO_CALIBRATE = 2000
 

@@ -41,21 +41,6 @@ from circlet.storage.tensors import check_store
 from circlet.training import InterruptedRunError, Reporter, checkpoint
 from circlet.training.distributed import ALONE, RESTARTS, LostError, World
 
-__all__ = [
-    "FURTHER",
-    "READ",
-    "Run",
-    "add_to_index",
-    "begin",
-    "carry_out",
-    "fit_further",
-    "further_settings",
-    "go_on",
-    "read_documents",
-    "store_of",
-    "update_saved",
-]
-
 #: The default options for reading data.
 READ: dict[str, Any] = {
     name: value for name, value in (load_dataset.__kwdefaults__ or {}).items() if name != "ids"

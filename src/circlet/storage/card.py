@@ -13,8 +13,6 @@ from circlet.storage.contents import kept_epochs, metrics_of
 from circlet.storage.layout import encoder_of, takes_features
 from circlet.version import __version__
 
-__all__ = ["model_card"]
-
 _REST = """\
 ## How to use it
 

@@ -30,8 +30,6 @@ from circlet.storage.layout import CONFIG, WEIGHTS, located
 from circlet.storage.network_spec import Member, check_weights, members_of
 from circlet.storage.tensors import Stored
 
-__all__ = ["BaseModel", "explained"]
-
 M = TypeVar("M", bound="BaseModel")
 
 

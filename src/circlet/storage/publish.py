@@ -38,8 +38,6 @@ from circlet.storage.layout import (
     sealed,
 )
 
-__all__ = ["Publication", "folder_lock", "new_generation", "publishing", "remove_run", "settle"]
-
 log = logging.getLogger(__name__)
 
 

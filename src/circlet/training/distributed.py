@@ -27,8 +27,6 @@ from torch.distributed.rendezvous import rendezvous
 from circlet.errors import CircletError, DataError, ParameterError
 from circlet.network.encoders import ColumnEntries, RowGradient
 
-__all__ = ["ALONE", "RESTARTS", "LostError", "Share", "World", "join_processes", "resolve_device"]
-
 #: How long a process waits for the others.
 MINUTES = 10
 #: Environment variables that torchrun sets for each process.

@@ -44,19 +44,6 @@ from circlet.training.steps import Batches, StepsTaken, make_steps
 if TYPE_CHECKING:
     from circlet.data import Dataset
 
-__all__ = [
-    "CALIBRATION",
-    "THRESHOLD",
-    "VALIDATION_LOSS",
-    "DivergedError",
-    "FinalEpoch",
-    "InterruptedRunError",
-    "Reporter",
-    "is_finite",
-    "mean_loss",
-    "measured",
-    "train",
-]
 
 logger = logging.getLogger(__name__)
 

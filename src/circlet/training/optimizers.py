@@ -32,17 +32,6 @@ from circlet.network import Network
 from circlet.network.encoders import Encoder, RowGradient
 from circlet.settings import TrainingSettings
 
-__all__ = [
-    "ALGORITHMS",
-    "FusedAdadelta",
-    "Optimizer",
-    "RowOptimizer",
-    "Together",
-    "first_weight",
-    "make_optimizer",
-    "set_rate",
-]
-
 #: The first layer's learning rate under SGD, as a multiple of the rate of the other layers. Networks with
 #: normalized output learn equally well with a tenth of it, since their gradient shrinks as the weights grow.
 FIRST_LAYER_FACTOR = 5000.0

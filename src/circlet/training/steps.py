@@ -33,17 +33,6 @@ from circlet.settings.network import COSINES
 from circlet.training.distributed import ALONE, Share, World
 from circlet.training.optimizers import Optimizer, first_weight, set_rate
 
-__all__ = [
-    "Batches",
-    "DeviceRows",
-    "PlainSteps",
-    "RecordedSteps",
-    "StepsTaken",
-    "learn",
-    "make_steps",
-    "multiplies_bfloat16",
-]
-
 #: If a batch has less than this fraction of the features, only their rows of the first layer are updated. With
 #: more, gathering and writing back rows costs as much as updating all: see benchmarks/scale_training.py.
 FEW = 0.25

@@ -13,8 +13,6 @@ import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["SETTINGS", "Given", "alternatives", "as_options", "described", "proposals", "work"]
-
 Values = Mapping[str, Any]
 #: Settings that differ from the usual ones.
 Given = dict[str, Any]

@@ -36,8 +36,6 @@ from circlet.tuning.changes import SETTINGS, Given, described, proposals, work
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-__all__ = ["METRIC", "Study", "Trial", "draw"]
-
 
 @dataclass(frozen=True)
 class Trial:
