@@ -61,6 +61,14 @@ def _mulan(name: str) -> Sdist:
     )
 
 
+_EURLEX = Sdist(
+    "napkinxc",
+    "0.6.2",
+    "927766f18fa214d9789901810b28dcce7ea360650229c5438ba17698d1e56868",
+    "python/examples/data/Eurlex/eurlex_train.txt",
+    "python/examples/data/Eurlex/eurlex_test.txt",
+    "xmc",
+)
 #: Sizes from the Repository: training points, test points, features, labels, labels per point, points per label.
 ENTRIES = {
     "pydocs": Entry(
@@ -70,23 +78,7 @@ ENTRIES = {
     "bibtex": Entry("Bibtex", 4_880, 2_515, 1_836, 159, 2.40, 111.71, sdist=_mulan("bibtex")),
     "mediamill": Entry("Mediamill", 30_993, 12_914, 120, 101, 4.38, 1902.15, sdist=_mulan("mediamill")),
     "delicious": Entry("Delicious", 12_920, 3_185, 500, 983, 19.03, 311.61, sdist=_mulan("delicious")),
-    "eurlex-4k": Entry(
-        "EURLex-4K",
-        15_539,
-        3_809,
-        5_000,
-        3_993,
-        5.31,
-        25.73,
-        sdist=Sdist(
-            "napkinxc",
-            "0.6.2",
-            "927766f18fa214d9789901810b28dcce7ea360650229c5438ba17698d1e56868",
-            "python/examples/data/Eurlex/eurlex_train.txt",
-            "python/examples/data/Eurlex/eurlex_test.txt",
-            "xmc",
-        ),
-    ),
+    "eurlex-4k": Entry("EURLex-4K", 15_539, 3_809, 5_000, 3_993, 5.31, 25.73, sdist=_EURLEX),
     "amazoncat-13k": Entry("AmazonCat-13K", 1_186_239, 306_782, 203_882, 13_330, 5.04, 448.57),
     "wiki10-31k": Entry(
         "Wiki10-31K",

@@ -367,14 +367,10 @@ BLOCK = 1 << 20
 
 
 def as_csr(matrix: Any, where: str) -> Any:
-    """Return a checked sparse matrix as CSR, without a copy where possible; errors start with `where`.
+    """Return a sparse matrix as CSR, without a copy where possible.
 
+    Raise a `DataError`, which starts with `where`, if its parts do not fit together, or do not fit its shape.
     Within a row, columns may still be unsorted or repeated. Values are not checked.
-
-    Raises
-    ------
-    DataError
-        If the parts of the matrix do not fit together, or do not fit its shape.
     """
     if matrix.ndim != 2:
         raise DataError(f"{where}: found a sparse matrix of shape {matrix.shape}; wanted two dimensions")
@@ -449,15 +445,7 @@ def _check_length(numbers: Any, wanted: int, where: str) -> None:
 
 
 class MappedRows:
-    """Some rows of a mapped matrix; they stay in the files until they are needed.
-
-    Parameters
-    ----------
-    matrix : csr_matrix or MappedRows
-        A memory-mapped matrix.
-    rows : int64 ndarray of shape (n,)
-        Row numbers.
-    """
+    """Some rows of a mapped matrix; they stay in the files until they are needed."""
 
     def __init__(self, matrix: sp.csr_matrix | MappedRows, rows: npt.NDArray[np.int64]) -> None:
         self.matrix: sp.csr_matrix = matrix.matrix if isinstance(matrix, MappedRows) else matrix

@@ -75,13 +75,8 @@ def merge_feedback(
 ) -> list[TextFeedback]:
     """Combine entries about the same text; for each label, the last entry that names it decides.
 
-    The texts are in the order of their first entries.
-
-    Parameters
-    ----------
-    entries : iterable of Entry or TextFeedback
-    names : mapping, optional
-        Label names by the alternative names that entries may use, such as URIs.
+    The texts are in the order of their first entries. `names` has label names by the alternative names that
+    entries may use, such as URIs.
     """
     names, texts = names or {}, dict[str, dict[str, bool]]()
     for entry in entries:

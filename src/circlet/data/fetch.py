@@ -19,7 +19,7 @@ import warnings
 from collections.abc import Callable
 from contextlib import AbstractContextManager, suppress
 from pathlib import Path
-from typing import Any, ClassVar, Protocol
+from typing import Any, ClassVar
 
 import numpy as np
 import numpy.typing as npt
@@ -39,29 +39,14 @@ logger = logging.getLogger(__name__)
 DOWNLOADS = "downloads"
 
 
-class Tracker(Protocol):
-    """Receives the progress of a download."""
-
-    def update(self, increment: int, /) -> None:
-        """`increment` more bytes have arrived."""
-
-
-#: Takes the size of a download, or None if unknown, and returns a tracker that shows its progress.
-Progress = Callable[[int | None], AbstractContextManager[Tracker]]
+#: Takes the size of a download, or None if unknown, and shows its progress: ``update(n)`` gets n more bytes.
+Progress = Callable[[int | None], AbstractContextManager[Any]]
 
 
 def fetch(name: str, progress: Progress | None = None) -> Path:
     """Download a dataset, check it against its published sizes, and return its folder.
 
     An intact local copy is used as is; a damaged one is replaced.
-
-    Parameters
-    ----------
-    name : str
-        A name in the catalog.
-    progress : callable, optional
-        Shows the progress of a download: given the number of bytes or None, returns a context manager with
-        ``update(n_bytes)``.
     """
     known, folder = entry(name), data_folder() / name
     if known.sdist is None:

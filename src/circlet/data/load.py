@@ -382,11 +382,8 @@ def _with_companions(folder: Path, found: _Parts) -> _Parts:
 def read_names(path: Path | str, language: str | None = None) -> dict[str, str]:
     """Read the names in a vocabulary, by URI.
 
-    Parameters
-    ----------
-    path : Path or str
-    language : str, optional
-        Language of SKOS names, such as `en`. Default: the most frequent one; of equally frequent ones, English.
+    Of SKOS names, read those in one `language`, such as `en`. Default: the most frequent one; of equally frequent
+    ones, English.
     """
     path = Path(path)
     if not path.is_file():

@@ -324,15 +324,10 @@ _EMPTY_ROW = b"\n"
 
 
 def read_xmc(path: Path | str) -> tuple[sp.csr_matrix, sp.csr_matrix]:
-    """Read one file of the Repository's text format, or an svmlight multilabel file.
+    """Read X and Y, both float32, of the Repository's text format, or of an svmlight multilabel file.
 
     Without a header, the numbers of features and labels are the largest index plus one, and `#` starts a
     comment.
-
-    Returns
-    -------
-    X, Y : csr_matrix
-        `(n, n_features)` and `(n, n_labels)`, float32.
     """
     shape, (labels, label_counts, indices, data, counts) = _read_rows(Path(path), labeled=True)
     n_features, n_labels = shape[1:] if shape else (part.max(initial=-1) + 1 for part in (indices, labels))
@@ -448,16 +443,9 @@ def _parse_block(
 def _parse_rows(rows: list[bytes]) -> tuple[npt.NDArray[Any], ...]:
     """Parse the numbers of rows that `_check_row` has accepted.
 
-    Returns
-    -------
-    labels, label_counts, indices, data, counts : ndarray
-        All labels, sorted within each row; the number of labels of each row; feature indices and values of all
-        rows; the number of features of each row.
-
-    Raises
-    ------
-    ValueError or OverflowError
-        If a number cannot be parsed, or if the features of a row are not in order.
+    Returns all labels, sorted within each row; the number of labels of each row; feature indices and values of all
+    rows; the number of features of each row. Raises `ValueError` or `OverflowError` if a number cannot be parsed,
+    or if the features of a row are not in order.
     """
     labels: list[list[float]] = []
     features: list[bytes] = []

@@ -84,13 +84,9 @@ class PyDocs:
 def build_pydocs(roots: Mapping[str, Path] | None = None, min_documents: int = 5) -> PyDocs:
     """Build the documents from source files, in about five seconds.
 
-    Parameters
-    ----------
-    roots : mapping from package name to folder, optional
-        Folders of the sources; by default those of this Python and its installed packages. Names from ``python``
-        stay unchanged; names from other packages get the package's name as a prefix.
-    min_documents : int
-        Drop labels with fewer documents, and then documents without labels.
+    `roots` has the folders of the sources by package; by default those of this Python and its installed packages.
+    Names from ``python`` stay unchanged; names from other packages get the package's name as a prefix. Labels with
+    fewer than `min_documents` documents are dropped, and then documents without labels.
     """
     found: dict[str, PyDoc] = {}
     # Syntax trees have no cycles, but their nodes are so many that collecting garbage takes as long as parsing.
@@ -162,9 +158,6 @@ def cached_pydocs(folder: Path, build: Callable[[], PyDocs] = build_pydocs) -> P
     return documents
 
 
-# The cache
-
-
 def _read_cache(folder: Path, versions: dict[str, str | None]) -> PyDocs | None:
     """Read the documents in `folder`; return None if they must be rebuilt."""
     if not all((folder / name).exists() for name in ("pydocs.json", "train.jsonl", "test.jsonl")):
@@ -196,9 +189,6 @@ def _versions(distributions: Iterable[str] = tuple(PACKAGES.values())) -> dict[s
         except PackageNotFoundError:
             found[distribution] = None
     return found
-
-
-# Reading one package
 
 
 def _source_files(root: Path) -> Iterator[Path]:
@@ -252,18 +242,17 @@ def _public_levels(package: str, names: list[str]) -> Iterator[str]:
 
 def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:
     """Yield (name, kind, node) of public definitions, including those in `if` and `try`, but not in functions."""
-
-    def private(name: str) -> bool:
-        return name.startswith("_") and not name.endswith("__")
-
     for node in body:
         if isinstance(node, (ast.If, ast.Try, ast.With)):
             handlers = [handler.body for handler in getattr(node, "handlers", [])]
             for block in (node.body, *handlers, getattr(node, "orelse", [])):
                 yield from _definitions(block, inside_class=inside_class)
-        elif not isinstance(node, (*_FUNCTIONS, ast.ClassDef)) or private(node.name):
             continue
-        elif isinstance(node, ast.ClassDef):
+        if not isinstance(node, (*_FUNCTIONS, ast.ClassDef)):
+            continue
+        if node.name.startswith("_") and not node.name.endswith("__"):
+            continue
+        if isinstance(node, ast.ClassDef):
             yield node.name, "class", node
             for name, kind, inner in _definitions(node.body, inside_class=True):
                 yield f"{node.name}.{name}", kind, inner

@@ -118,21 +118,13 @@ def iter_records(
     need_labels: bool = True,
     progress: Callable[[int], object] | None = None,
 ) -> Iterator[Record]:
-    """Read the documents of a file or folder, one at a time.
+    """Read the documents of a file, compressed or not, or of a folder of plain texts, one at a time.
 
-    Parameters
-    ----------
-    path : Path or str
-        A file, compressed or not, or a folder of plain texts.
-    kind : str
-        One of `FORMATS`, such as `circlet.data.load.recognize` returns.
-    columns : Columns
-        For JSONL, CSV, TSV and Parquet.
-    need_labels : bool
-        If False, accept records without labels, as for prediction; labels of plain texts are then not read. If
-        True, plain texts without a file of labels are left out.
-    progress : callable, optional
-        Called with the number of (decompressed) bytes of each line or text; in Parquet, with a row's share.
+    `kind` is one of `FORMATS`, such as `circlet.data.load.recognize` returns. `progress` is called with the number
+    of (decompressed) bytes of each line or text; in Parquet, with a row's share.
+
+    Unless `need_labels`, accept records without labels, as for prediction; labels of plain texts are then not
+    read. Otherwise, plain texts without a file of labels are left out.
     """
     path, columns = Path(path), columns or Columns()
     if kind not in FORMATS:
@@ -484,13 +476,10 @@ def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dic
         return b"", lambda row: (json.dumps(row, ensure_ascii=False) + "\n").encode()
     mark = DELIMITERS[kind]
 
-    def line(row: dict[str, Any]) -> bytes:
-        fields = [
-            json.dumps(one, ensure_ascii=False) if isinstance(one, list) else str(one) for one in row.values()
-        ]
-        return table_row(fields, mark)
+    def field(value: Any) -> str:
+        return json.dumps(value, ensure_ascii=False) if isinstance(value, list) else str(value)
 
-    return table_row(list(columns), mark), line
+    return table_row(list(columns), mark), lambda row: table_row([*map(field, row.values())], mark)
 
 
 #: The suffix of plain texts.
@@ -620,19 +609,10 @@ def iter_stream(
 
     The first non-empty line determines the format: JSONL, CSV or TSV with a header, fastText lines, or Annif's
     TSV. In any other stream, every line is a text, empty lines included; so is every line of a stream that starts
-    with more than 65,536 empty lines.
+    with more than 65,536 empty lines. Error messages start with `name`.
 
-    Parameters
-    ----------
-    stream : binary file with a buffer
-        UTF-8.
-    columns : Columns, optional
-        Names of the columns of JSONL, CSV and TSV.
-    name : str
-        Name of the stream in error messages.
-    before_waiting : callable
-        Called when all complete documents that have arrived are read, before waiting for more. Where the system
-        cannot tell whether more has arrived (on Windows), it is called before each read.
+    `before_waiting` is called when all complete documents that have arrived are read, before waiting for more.
+    Where the system cannot tell whether more has arrived (on Windows), it is called before each read.
     """
     columns, lines = columns or Columns(), _lines(stream, name, before_waiting)
     start: list[tuple[int, str]] = []

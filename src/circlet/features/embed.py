@@ -115,17 +115,8 @@ def embed(
 ) -> npt.NDArray[np.float32]:
     """Embed texts with a model from a local folder; return `(n, d)` float32, rows of norm 1.
 
-    Parameters
-    ----------
-    texts : sequence of str
-    model_path : str or Path
-        A folder that sentence-transformers saved; a model's name on a hub raises an error.
-    batch_size : int
-        Texts per step of the model.
-    device : str
-        "auto" lets sentence-transformers choose.
-    progress : callable, optional
-        Iterates over the steps it is given and shows the progress.
+    sentence-transformers saved the folder; a model's name on a hub raises an error. With the device "auto",
+    sentence-transformers chooses. `progress` iterates over the steps it is given and shows the progress.
     """
     return encode(load_model(model_path, device), texts, batch_size=batch_size, progress=progress)
 
@@ -240,24 +231,10 @@ def embed_dataset(
 ) -> dict[str, Any]:
     """Embed a dataset's raw texts; write `X.trn.npy`, `X.tst.npy` and the record `embed.json`.
 
-    A part that an earlier run finished is kept if the texts and the model are the same.
+    A part that an earlier run finished is kept if the texts and the model are the same. For the other parameters,
+    see `embed`; `progress` also takes a description.
 
-    Parameters
-    ----------
-    dataset : Dataset
-    model_path : str or Path
-        See `embed`, also for `batch_size` and `device`.
-    folder : str or Path
-        Output folder.
-    name : str, optional
-        Name of the model in the record. Default: the name of its folder.
-    progress : callable, optional
-        Takes a description and the steps, iterates over the steps and shows the progress.
-
-    Returns
-    -------
-    dict
-        The content of `embed.json`.
+    `name` is the name of the model in the record, by default that of its folder. The record is returned.
     """
     from circlet.provenance import provenance  # imports torch
 

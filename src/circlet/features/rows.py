@@ -27,15 +27,7 @@ SCALINGS = {
 
 
 class Entries(NamedTuple):
-    """The entries of sparse rows, in the order of their columns.
-
-    Parameters
-    ----------
-    starts : integer ndarray of shape (n + 1,)
-        The entries of row i are from ``starts[i]`` to ``starts[i + 1]``.
-    columns : integer ndarray
-    values : ndarray
-    """
+    """The entries of sparse rows, in the order of their columns; row i is ``starts[i]`` to ``starts[i + 1]``."""
 
     starts: npt.NDArray[Any]
     columns: npt.NDArray[Any]
@@ -188,15 +180,7 @@ class Scaling:
 
 
 class ScaledRows:
-    """Rows of a mapped matrix, each scaled when it is read.
-
-    Parameters
-    ----------
-    X : csr_matrix or MappedRows of shape (n, n_features)
-        A mapped matrix.
-    scaling : Scaling
-        A fitted scaling.
-    """
+    """Rows of a mapped matrix, each scaled when it is read."""
 
     def __init__(self, X: sp.csr_matrix | MappedRows, scaling: Scaling) -> None:
         self.X, self.scaling = X, scaling

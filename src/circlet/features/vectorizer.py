@@ -23,7 +23,7 @@ import re
 import unicodedata
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import chain, repeat
 from pathlib import Path
 from typing import Any
@@ -136,7 +136,7 @@ class TextVectorizer:
         blocks = []
         for kind, terms in self._kinds.items():
             vectorizer = TfidfVectorizer(
-                analyzer=partial(self._terms_in, terms),
+                analyzer=lambda text, terms=terms: terms(self._prepare(text)),
                 sublinear_tf=self.sublinear_tf,
                 norm=None,
                 min_df=self.min_df,
@@ -162,12 +162,7 @@ class TextVectorizer:
         return rows.astype(np.float32)
 
     def transform(self, texts: Iterable[str]) -> csr_matrix:
-        """Return one row per text, float32 and of norm 1, or empty if no term of the text is known.
-
-        Returns
-        -------
-        csr_matrix of shape (n_texts, n_features)
-        """
+        """Return one row per text, float32 and of norm 1, or empty if no term of the text is known."""
         return self.entries(texts).matrix(self.n_features)
 
     def entries(self, texts: Iterable[str]) -> Entries:
@@ -272,9 +267,6 @@ class TextVectorizer:
         vectorizer._fitted = _Fit(vocabularies, idf)
         return vectorizer
 
-    def _terms_in(self, terms: Words, text: str) -> list[str]:
-        return terms(self._prepare(text))
-
     def _prepare(self, text: str) -> str:
         return normalize_text(text, lowercase=self.lowercase)
 
@@ -299,18 +291,12 @@ def normalize_text(text: str, *, lowercase: bool = True) -> str:
     return text.lower() if lowercase else text
 
 
-# Rows
-
-
 def _unit_rows(rows: csr_matrix) -> csr_matrix:
     # `fit_transform` and `transform` give different column orders, and a sum's last bit depends on the order.
     rows.sort_indices()
     rows.data = rows.data.astype(np.float64)
     divide_by_norms(rows.data, rows.indptr)
     return rows
-
-
-# Checks of arguments
 
 
 def check_texts(operation: str, texts: Iterable[str]) -> Iterator[str]:
@@ -402,13 +388,7 @@ IDEOGRAPHS = "\u2e80-\u2fdf\u3005\u3007\u3040-\u309f\u3400-\u4dbf\u4e00-\u9fff\u
 
 
 class Words:
-    """Finds the terms of a text, runs of words joined by spaces; see `word_pattern` for what a word is.
-
-    Parameters
-    ----------
-    shortest, longest : int
-        Smallest and largest length of a run.
-    """
+    """Finds the terms of a text, runs of words joined by spaces; see `word_pattern` for what a word is."""
 
     def __init__(self, shortest: int, longest: int) -> None:
         self.shortest, self.longest = shortest, longest
@@ -460,20 +440,12 @@ class Characters(Words):
 
 
 class Vocabulary:
-    """The columns of known terms.
-
-    Parameters
-    ----------
-    terms : list of str
-        Words in the order of their columns.
-    cache_size : int
-        Size of the cache, in words; the default takes a few megabytes.
-    """
+    """The columns of known terms, which are given in the order of their columns."""
 
     def __init__(self, terms: list[str], cache_size: int = 1 << 14) -> None:
         self.terms, self.cache_size = terms, cache_size
         self._columns = {term: column for column, term in enumerate(terms)}
-        #: The cache: columns of the character runs of recent words.
+        #: Columns of the character runs of `cache_size` recent words, by default a few megabytes.
         self.cache: dict[str, npt.NDArray[np.intc]] = {}
 
     def __len__(self) -> int:
@@ -527,14 +499,7 @@ def _word(is_ascii: bool) -> re.Pattern[str]:
 def origins(original: str, normalized: str, *, lowercase: bool) -> npt.NDArray[np.int64]:
     """Map each character of a prepared text to its start and end in the original, `(2, length)`.
 
-    Parameters
-    ----------
-    original : str
-        Original text without lone surrogates.
-    normalized : str
-        The text in NFKC, before lowercasing.
-    lowercase : bool
-        Whether the prepared text is in lower case.
+    The original has no lone surrogates. `normalized` is in NFKC; the prepared text is this in lower case, or this.
     """
     if original == normalized:
         ends = np.arange(1, len(original) + 1)

@@ -216,13 +216,7 @@ def log_weights(
 ) -> npt.NDArray[np.float64]:
     """Return τ log w of each label, `(n_labels,)`, for its inverse propensity w and τ = `favor_rare`.
 
-    Parameters
-    ----------
-    counts : int64 ndarray or None
-        Number of documents with each label; labels beyond its end have never occurred. None means unknown.
-    documents, n_labels : int
-    favor_rare : float
-        0 for weights of 1, 1 for inverse propensities.
+    `counts` has the number of documents with each label; labels beyond its end have never occurred.
     """
     if counts is None:
         found = (
@@ -548,14 +542,8 @@ class Curve(NamedTuple):
 def curve_of(chances: npt.NDArray[Any], right: npt.NDArray[np.bool_], n_true: int) -> Curve:
     """Compute precision, recall and F1 for every threshold.
 
-    Parameters
-    ----------
-    chances : ndarray of shape (m,)
-        Probabilities of pairs of document and label.
-    right : ndarray of shape (m,)
-        Whether the label is a true label of the document.
-    n_true : int
-        Number of all true labels of the documents, including those without a probability.
+    `chances` has the probabilities of pairs of document and label, and `right` whether these are true labels.
+    `n_true` counts all true labels of the documents, including those without a probability.
     """
     order = np.argsort(-chances, kind="stable")
     falling, found = chances[order].astype(np.float64), np.cumsum(right[order])
@@ -593,41 +581,25 @@ def best_threshold(
 class LabelReport(NamedTuple):
     """Measures of the labels that are true or predicted in at least one document, `(m,)` each.
 
-    Parameters
-    ----------
-    labels : ndarray
-        The labels' columns, most frequent first.
-    support, predicted : ndarray
-        In how many documents each label is true, and in how many it is predicted.
-    precision, recall, f1 : ndarray
-        0 where the denominator is 0, as in scikit-learn.
-    confusions : csr_matrix of shape (m, n_labels)
-        In how many documents the label was missed and another label wrongly predicted; only for the most
-        frequent other labels.
+    A quotient is 0 where the denominator is 0, as in scikit-learn.
     """
 
-    labels: npt.NDArray[np.int64]
-    support: npt.NDArray[np.int64]
-    predicted: npt.NDArray[np.int64]
+    labels: Ints  # columns, most frequent first
+    support: Ints  # in how many documents the label is true
+    predicted: Ints
     precision: Floats
     recall: Floats
     f1: Floats
+    #: In how many documents the label was missed and another label, one of the most frequent of these, wrongly
+    #: predicted, `(m, n_labels)`.
     confusions: sp.csr_matrix
 
 
 class Decisions(NamedTuple):
-    """The true labels of documents, and a model's probabilities of labels.
+    """The true labels of documents, and a model's probabilities of labels, `(n, n_labels)` each."""
 
-    Parameters
-    ----------
-    truth : csr_matrix of shape (n, n_labels)
-        Ones, with sorted indices.
-    chances : csr_matrix of shape (n, n_labels)
-        Probabilities; labels that are not stored are never predicted.
-    """
-
-    truth: sp.csr_matrix
-    chances: sp.csr_matrix
+    truth: sp.csr_matrix  # ones, with sorted indices
+    chances: sp.csr_matrix  # labels that are not stored are never predicted
 
     def curve(self) -> Curve:
         """Compute precision, recall and F1 over all decisions, for every threshold."""

@@ -70,17 +70,10 @@ def update(
     may_grow: bool = True,
     recipe: Recipe = RECIPE,
 ) -> Update:
-    """Update a model in place.
+    """Update a model of texts, with remembered rows, in place, as it was trained.
 
-    Parameters
-    ----------
-    model : Model
-        A model of texts, with remembered rows, as it was trained.
-    corrections : iterable of Entry or TextFeedback
-        All corrections so far, in order, with names or URIs of labels.
-    may_grow : bool
-        Whether labels may be added.
-    recipe : Recipe
+    `corrections` are all corrections so far, in order, with names or URIs of labels. Only if `may_grow`, labels
+    may be added.
     """
     given, kept = model.network.settings, model.remembered is not None
     if reason := why_no_feedback(given.head, given.loss, texts=model.vectorizer is not None, remembered=kept):
@@ -179,14 +172,7 @@ def _update_network(
 class _Change:
     """One network's change for some labels: directions in its hidden space, and offsets of new labels.
 
-    Parameters
-    ----------
-    network : Network
-    curve : (slope, intercept)
-    labels : int64 ndarray of shape (m,)
-    corrected, remembered : Tensor
-        Hidden vectors.
-    new : bool ndarray of shape (m,)
+    `corrected` and `remembered` are hidden vectors; `new` says which labels are new.
     """
 
     def __init__(

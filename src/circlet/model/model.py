@@ -258,15 +258,8 @@ class Model(BaseModel):
 def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     """Write a model to a folder, atomically replacing an existing model.
 
-    The files of an interrupted run are removed.
-
-    Parameters
-    ----------
-    folder : Path
-    model : Contents
-        The content; the configuration has no description of the files yet.
-    store : str
-        One of `tensors.STORES`.
+    The files of an interrupted run are removed. The configuration has no description of the files yet; `store` is
+    one of `tensors.STORES`.
     """
     packed = tensors.packed(model.tensors, store)
     labels = uris = None

@@ -460,18 +460,10 @@ class Trial(NamedTuple):
 
 
 class Decider:
-    """Decides the open settings of one run.
+    """Decides the open settings of one run; `settings` has all decisions so far, and `decisions` only these.
 
-    Parameters
-    ----------
-    split : Split
-        All rows, or texts.
-    settings : RunSettings
-        Becomes the settings with all decisions so far; `decisions` has these.
-    resumed : Path, optional
-        Folder of an interrupted run, whose decisions are kept.
-    world : World
-        The processes that train together; the first one decides for all.
+    The decisions of an interrupted run in the folder `resumed` are kept. Of several processes, the first one
+    decides for all.
     """
 
     def __init__(

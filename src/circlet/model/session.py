@@ -151,19 +151,10 @@ def carry_out(
 ) -> Model | None:
     """Carry out a run in a folder, and save its model there.
 
-    If several processes train together, only the first one reads and writes the folder and returns the model. An
-    `InterruptedRunError` says that the run can be resumed from the folder.
+    `resume` continues the interrupted run in the folder, which must equal this one; `overwrite` replaces the
+    finished model in the folder. An `InterruptedRunError` says that the run can be resumed from the folder.
 
-    Parameters
-    ----------
-    folder : Path
-    run : Run
-    resume : bool
-        Continue the interrupted run in the folder, which must equal this one.
-    overwrite : bool
-        Replace the finished model in the folder.
-    device, world, reporter
-        See `circlet.training.train`.
+    If several processes train together, only the first one reads and writes the folder and returns the model.
     """
     reporter = reporter or Reporter()
     with folder_lock(folder, patience=0) if world.is_first else nullcontext():

@@ -49,17 +49,10 @@ class Share(NamedTuple):
 
 
 class World:
-    """The processes that train a network together, from the view of one of them.
-
-    Parameters
-    ----------
-    rank, size : int
-        Number of this process, from 0, and number of processes.
-    store : torch.distributed.Store, optional
-        Used by `speaks`; it outlives single processes.
-    """
+    """The processes that train a network together, from the view of number `rank`, from 0, of them."""
 
     def __init__(self, rank: int = 0, size: int = 1, store: Any = None) -> None:
+        #: The store is torch's; it outlives single processes.
         self.rank, self.size, self.store = rank, size, store
         #: For benchmarks: bytes that this process sent, and seconds that it spent in exchanges.
         self.sent, self.seconds = 0, 0.0

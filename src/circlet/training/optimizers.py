@@ -43,22 +43,14 @@ Group = dict[str, Any]
 
 
 class Algorithm(NamedTuple):
-    """An update rule for weights.
+    """An update rule for weights."""
 
-    Parameters
-    ----------
-    function : callable
-        torch's function, of lists of weights, gradients and state.
-    state : dict of str
-        Names of its arguments for the state, and of the state's tensors: the number of steps, and moments of the
-        weight's shape.
-    options : dict
-        Its options, besides learning rate and weight decay.
-    """
-
+    #: torch's function, of lists of weights, gradients and state.
     function: Callable[..., None]
+    #: Names of its arguments for the state, and of the state's tensors: the number of steps, and moments of the
+    #: weight's shape.
     state: dict[str, str]
-    options: dict[str, Any]
+    options: dict[str, Any]  # besides learning rate and weight decay
 
     @property
     def moments(self) -> list[str]:
@@ -101,15 +93,11 @@ ALGORITHMS = {
 class RowOptimizer:
     """Updates weights by their gradients, or by their `RowGradient`.
 
-    Implements the part of `torch.optim.Optimizer` that training uses.
+    Implements the part of `torch.optim.Optimizer` that training uses. Each group has `params`, `algorithm` (a key
+    of `ALGORITHMS`), `lr` and, if needed, `weight_decay`.
 
-    Parameters
-    ----------
-    groups : dicts
-        Each has `params`, `algorithm` (a key of `ALGORITHMS`), `lr` and, if needed, `weight_decay`.
-    block : int
-        Numbers of a row gradient computed at a time. A whole one, such as 5,000 rows of 2,048, exceeds the cache,
-        and allocating memory for it at each step takes longer than the arithmetic.
+    Of a row gradient, `block` numbers are computed at a time. A whole one, such as 5,000 rows of 2,048, exceeds
+    the cache, and allocating memory for it at each step takes longer than the arithmetic.
     """
 
     def __init__(self, *groups: Group, block: int = 1 << 20) -> None:

@@ -43,18 +43,10 @@ WARM_UP = 3
 
 
 class Batches:
-    """Batches of rows and labels; seed and epoch determine their order.
+    """Batches of rows and labels, as `train` takes them; seed and epoch determine their order.
 
-    Parameters
-    ----------
-    X : csr_matrix, ndarray or ScaledRows of shape (n, n_features), RowPairs or TextRows
-    Y : csr_matrix or MappedRows of shape (n, n_labels)
-    settings : TrainingSettings
-    seed : int
-    held_out : int64 ndarray, optional
-        Rows that are used only in an additional last epoch, number `settings.epochs`, with as many other rows.
-    world : World
-        The processes that share each batch.
+    Rows `held_out` are used only in an additional last epoch, number `settings.epochs`, with as many other rows.
+    The processes of a `world` share each batch.
     """
 
     def __init__(

@@ -72,18 +72,9 @@ def proposals(
     """Return settings to try next: the best ones with one change or two, the most promising first.
 
     New changes come in the order of `alternatives`, then those that were behind, by their distance. A pair of
-    changes counts as both of them.
-
-    Parameters
-    ----------
-    best : dict
-        The best settings so far, as far as they differ from the usual ones.
-    usual : dict
-        All settings that may be changed.
-    leaps : sequence of dict
-        Changes of several settings at once, which count as one and come first.
-    races : iterable of (given, best, gain)
-        Settings that were tried, their opponents, and the lead over these.
+    changes counts as both of them. `leaps` are changes of several settings at once, which count as one and come
+    first; `races` are settings that were tried, their opponents, and the lead over these. All settings are given
+    as far as they differ from the `usual` ones.
     """
     behind = {str(_difference(given, other, usual)): min(gain, 0.0) for given, other, gain in races}
 
