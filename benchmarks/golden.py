@@ -63,7 +63,7 @@ EXPECTED: list[tuple[str, str, str]] = [
     ),
     (
         r"info-.*",
-        r"bag_of_words|^\s*\"encoder\"|MODEL_CARD|decided, |threshold",
+        r"bag_of_words|^\s*\"encoder\"|MODEL_CARD|config\.json|decided, |threshold",
         "the same in what a model says of itself",
     ),
     (r"info-of-py-(cnn|lstm|transformer)", "", "encoders of texts have their settings and a file of their own"),
@@ -71,6 +71,7 @@ EXPECTED: list[tuple[str, str, str]] = [
     (r"reproduce-capacity", "", "labels held are measured with more repetitions, beside theory"),
     (r"demo|evaluate-unknown|explain-similar|predict-plain-file", "", "messages in plain words"),
     (r"help-.*|wrong-(nothing|datasets|feedback|reproduce)", "", "help in plain words"),
+    (r"compress-(json|unit)", r'"bytes', "config.json has a setting more"),
     (r"compress.*", r"calibration run|smallest|trained further", "messages in plain words"),
     (r"bytes", r"^(config|weights|MODEL_CARD|history)|py-(cnn|lstm|transformer)", "the above, in files"),
 ]
