@@ -41,22 +41,12 @@ class Watch(Reporter):
         self.told.append(list(decisions))
 
 
-class Tried:
-    """Stands in for a trial."""
-
-    def __init__(self) -> None:
-        self.calls: list[tuple[Any, ...]] = []
-
-    def __call__(self, *arguments: Any) -> Decision:
-        self.calls.append(arguments)
-        return FOUND
-
-
 @pytest.fixture
-def trial(monkeypatch) -> Tried:
-    stub = Tried()
-    monkeypatch.setattr(plan, "first_layer", stub)
-    return stub
+def trial(monkeypatch) -> list[tuple[Any, ...]]:
+    """What a trial is asked, in place of one."""
+    calls: list[tuple[Any, ...]] = []
+    monkeypatch.setattr(plan, "first_layer", lambda *arguments: calls.append(arguments) or FOUND)
+    return calls
 
 
 def rows(n: int, kind: str = "sparse") -> Split:
@@ -66,10 +56,6 @@ def rows(n: int, kind: str = "sparse") -> Split:
     if kind == "texts":
         return Split(None, Y, [f"word{i % 7}" for i in range(n)])
     return Split(X.toarray() if kind == "dense" else X, Y)
-
-
-def run_of(split: Split, settings: RunSettings, resumed: Path | None = None) -> Decider:
-    return Decider(split, settings, resumed=resumed)
 
 
 def decide(decider: Decider, held_out: Any = HELD_OUT) -> RunSettings:
@@ -92,7 +78,7 @@ class TestByRule:
         [("sparse", "sqrt", "sgd"), ("dense", "standard", "same"), ("texts", "none", "sgd")],
     )
     def test_looks_at_the_kind_of_documents(self, kind, scaling, first_layer):
-        decider = run_of(rows(50, kind), RunSettings.from_preset("default", {}))
+        decider = Decider(rows(50, kind), RunSettings.from_preset("default", {}))
         settings = decider.by_rule()
         assert settings is decider.settings
         assert (settings.scaling, settings.training.first_layer) == (scaling, first_layer)
@@ -102,7 +88,7 @@ class TestByRule:
     def test_rows_that_never_join_are_few(self):
         """Holding out many of few documents is free only if the model learns from them in the end."""
         joined, apart = (
-            run_of(rows(1000), RunSettings.from_preset("default", {"join": join})).by_rule().validation
+            Decider(rows(1000), RunSettings.from_preset("default", {"join": join})).by_rule().validation
             for join in (True, False)
         )
         assert (joined, apart) == (300, 100)
@@ -119,26 +105,19 @@ class TestByRule:
     def test_looks_at_what_a_typical_label_has(self, labels, few):
         n = len(labels)
         Y = sp.csr_matrix((np.ones(n, np.float32), (np.arange(n), labels)), shape=(n, 11))
-        decider = run_of(Split(rows(n).X, Y), RunSettings.from_preset("default", {}))
+        decider = Decider(Split(rows(n).X, Y), RunSettings.from_preset("default", {}))
         assert decider.by_rule().training.first_layer == ("same" if few else "sgd")
 
     def test_looks_at_the_numbers_of_documents_and_labels(self):
-        settings = run_of(rows(19), RunSettings.from_preset("default", {})).by_rule()
+        settings = Decider(rows(19), RunSettings.from_preset("default", {})).by_rule()
         assert settings.validation == 0
         assert 3 < settings.network.dim < 100
-
-    def test_what_is_given_stays(self):
-        decider = run_of(rows(50), RunSettings.from_preset("default", SMALL, seed=7))
-        settings = decider.by_rule()
-        assert {name: settings.flat()[name] for name in SMALL} == SMALL
-        assert settings.network.seed == 7
-        assert not set(SMALL) & {each.name for each in decider.decisions}
 
 
 class TestByTrial:
     @pytest.mark.parametrize("preset", sorted(EFFORTS))
     def test_its_finding_replaces_the_rules(self, preset, trial):
-        decider = run_of(rows(FEWEST_ROWS + 10), RunSettings.from_preset(preset, SMALL, seed=2))
+        decider = Decider(rows(FEWEST_ROWS + 10), RunSettings.from_preset(preset, SMALL, seed=2))
         ruled = decider.by_rule()
         before = list(decider.decisions)
         assert decider.tries(HELD_OUT) == EFFORTS[preset].trial
@@ -164,8 +143,8 @@ class TestByTrial:
     )
     def test_what_it_needs(self, more, kind, held_out, given, times, trial):
         split = rows(FEWEST_ROWS + len(HELD_OUT) + more, kind)
-        settings = decide(run_of(split, RunSettings.from_preset("default", {**SMALL, **given})), held_out)
-        assert len(trial.calls) == times
+        settings = decide(Decider(split, RunSettings.from_preset("default", {**SMALL, **given})), held_out)
+        assert len(trial) == times
         if kind == "sparse":
             assert settings.training.first_layer == (FOUND.value if times else given.get("first_layer", "sgd"))
 
@@ -173,14 +152,14 @@ class TestByTrial:
 class TestResumed:
     def test_decisions_stand_as_they_are(self, trial, tmp_path):
         split, left_open = rows(FEWEST_ROWS + 10), RunSettings.from_preset("default", {}, seed=5)
-        first = run_of(split, left_open)
+        first = Decider(split, left_open)
         settings = decide(first)
         first.save(tmp_path)
-        again = run_of(split, left_open, tmp_path)
+        again = Decider(split, left_open, resumed=tmp_path)
         assert again.by_rule() == settings
         assert decide(again) == settings
         assert again.decisions == first.decisions
-        assert len(trial.calls) == 1  # that of the first run
+        assert len(trial) == 1  # that of the first run
 
     def test_even_if_rules_would_decide_otherwise(self, trial, tmp_path):
         known = [Decision("dim", 72, "then"), Decision("hidden", (9, 5), "then"), Decision("epochs", 11, "then")]
@@ -188,22 +167,22 @@ class TestResumed:
         write(tmp_path, *known)
         given = {"scaling": "l2", "validation": 0.1, "dropout": 0.5, "batch_size": 16, "max_features": 9}
         left_open = RunSettings.from_preset("default", {**given, "lr": 0.1, "char_ngrams": (1, 2)})
-        decider = run_of(rows(FEWEST_ROWS + 10), left_open, tmp_path)
+        decider = Decider(rows(FEWEST_ROWS + 10), left_open, resumed=tmp_path)
         settings = decide(decider)
         assert decider.decisions == known
         assert (settings.network.dim, settings.network.hidden) == (72, (9, 5))
         assert (settings.training.epochs, settings.training.first_layer) == (11, "same")
-        assert not trial.calls
+        assert not trial
 
     def test_without_the_file_everything_is_decided_now(self, tmp_path):
         left_open = RunSettings.from_preset("default", {})
-        expected = decide(run_of(rows(50), left_open))
-        assert decide(run_of(rows(50), left_open, tmp_path)) == expected
-        assert decide(run_of(rows(50), left_open, tmp_path / "nowhere")) == expected
+        expected = decide(Decider(rows(50), left_open))
+        assert decide(Decider(rows(50), left_open, resumed=tmp_path)) == expected
+        assert decide(Decider(rows(50), left_open, resumed=tmp_path / "nowhere")) == expected
 
     def test_what_is_given_now_stands(self, tmp_path):
         write(tmp_path, Decision("dim", 40, "then"), Decision("epochs", 9, "then"))
-        decider = run_of(rows(50), RunSettings.from_preset("default", {"dim": 8}), tmp_path)
+        decider = Decider(rows(50), RunSettings.from_preset("default", {"dim": 8}), resumed=tmp_path)
         settings = decider.by_rule()
         assert (settings.network.dim, settings.training.epochs) == (8, 9)
         assert settings.undecided == frozenset()  # what was not decided then is decided now
@@ -223,7 +202,7 @@ class TestResumed:
         path = tmp_path / DECIDED
         path.write_text(content, encoding="latin-1")
         with pytest.raises(DataError, match="found no readable decisions") as error:
-            run_of(rows(50), RunSettings.from_preset("default", {}), tmp_path)
+            Decider(rows(50), RunSettings.from_preset("default", {}), resumed=tmp_path)
         assert str(error.value).startswith(f"{path}: ")
         assert "train again in another folder" in str(error.value)
 
@@ -236,7 +215,7 @@ class TestInFit:
         assert [Decision.from_dict(each) for each in model.training["decided"]] == reporter.told[0]
         assert FOUND in reporter.told[0]
         # The trial learns and is judged on different rows.
-        ((scaled, _, learned, (judged, right), settings, _),) = trial.calls
+        ((scaled, _, learned, (judged, right), settings, _),) = trial
         held_out = np.setdiff1d(np.arange(given.n), learned)
         np.testing.assert_array_equal(held_out, settings.held_out(given.n))
         assert scaled.shape == given.X.shape
@@ -246,7 +225,7 @@ class TestInFit:
     @pytest.mark.parametrize("changes", [{"patience": 2}, {"join": False}, {"validation": 0}], ids=str)
     def test_no_trial_without_rows_that_join(self, changes, trial):
         model = fit(rows(FEWEST_ROWS + 600), RunSettings.from_preset("default", {**SMALL, **changes}))
-        assert not trial.calls
+        assert not trial
         assert model.training["first_layer"] == "sgd"
 
     def test_a_resumed_run_uses_what_its_folder_says(self, split, tmp_path):
@@ -275,7 +254,6 @@ MADE = make_multilabel(N, 120, 20, seed=0, n_test=JUDGED, labels_per_row=2, word
 ROWS, Y = Scaling("sqrt").fit(MADE.train.X).transform(MADE.train.X), MADE.train.Y
 NEW = Scaling("sqrt").fit(MADE.train.X).transform(MADE.test.X), MADE.test.Y
 SETTINGS = RunSettings(NetworkSettings(dim=32, hidden=(24,)))
-
 
 SHORT = Trial(most_rows=200, training=TrainingSettings(epochs=2, batch_size=32, lr=0.01))
 
@@ -361,17 +339,10 @@ class TestRowsOfATrial:
         for matrix, copied in zip((ROWS, Y, *NEW), before, strict=True):
             np.testing.assert_array_equal(matrix.toarray(), copied.toarray())
 
-    def test_a_single_row_to_judge_by(self):
-        assert try_out(evaluated=(NEW[0][:1], NEW[1][:1])).value in ("sgd", "same")
-
     def test_more_rows_to_judge_by_than_needed(self):
         assert timeless(try_out(size=SHORT._replace(most_ranked=30))) == timeless(
             try_out(evaluated=(NEW[0][:30], NEW[1][:30]))
         )
-
-    def test_fewer_labels_than_are_ranked(self):
-        few = sp.csr_matrix(Y[:, :3]), sp.csr_matrix(NEW[1][:, :3])
-        assert try_out(Y=few[0], evaluated=(NEW[0], few[1])).value in ("sgd", "same")
 
     def test_rows_scaled_when_they_are_taken(self, tmp_path):
         scaling = Scaling("sqrt").fit(MADE.train.X)
@@ -389,16 +360,18 @@ class TestRowsOfATrial:
 
 class TestNetworksOfATrial:
     @pytest.mark.parametrize(
-        "network",
+        "given",
         [
-            NetworkSettings(head="fc", hidden=(24,)),
-            NetworkSettings(head="hrr", dim=32, hidden=(24, 16), loss="cosine"),
-            NetworkSettings(dim=32, hidden=(24,), slots=40, dropout=0.9, loss="softmax"),
+            {"settings": RunSettings(NetworkSettings(head="fc", hidden=(24,)))},
+            {"settings": RunSettings(NetworkSettings(head="hrr", dim=32, hidden=(24, 16), loss="cosine"))},
+            {"settings": RunSettings(NetworkSettings(dim=32, slots=40, dropout=0.9, loss="softmax"))},
+            {"evaluated": (NEW[0][:1], NEW[1][:1])},
+            {"Y": sp.csr_matrix(Y[:, :3]), "evaluated": (NEW[0], sp.csr_matrix(NEW[1][:, :3]))},
         ],
-        ids=["fc", "hrr", "slots"],
+        ids=["fc", "hrr", "slots", "a single row to judge by", "fewer labels than are ranked"],
     )
-    def test_every_kind_can_be_tried(self, network):
-        assert try_out(RunSettings(network)).value in ("sgd", "same")
+    def test_every_kind_can_be_tried(self, given):
+        assert try_out(**given).value in ("sgd", "same")
 
     def test_they_are_small_and_of_the_same_kind(self, trainings):
         large = NetworkSettings(head="chrr", dim=5000, hidden=(4096, 6), loss="cosine", slots=9000, seed=4)

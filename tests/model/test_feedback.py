@@ -105,32 +105,14 @@ def test_known_labels_are_accepted_and_rejected(head):
     assert precision(model) > right - 0.1
 
 
-def test_it_is_the_same_every_time(trained):
-    models = [copy.deepcopy(trained) for _ in range(2)]
-    for model in models:
+def test_it_is_the_same_every_time_and_nothing_to_learn_changes_nothing(trained):
+    models = [copy.deepcopy(trained) for _ in range(3)]
+    for model in models[:2]:
         update(model, MUSIC)
     assert chances(models[0], "drum") == chances(models[1], "drum")
-
-
-def test_nothing_to_learn_changes_nothing(trained):
-    model = copy.deepcopy(trained)
-    assert update(model, [TextFeedback("fox", (), ("unheard of",))]).texts == 0
-    assert all(
-        torch.equal(a, b)
-        for a, b in zip(model.ranker.weights().values(), trained.ranker.weights().values(), strict=True)
-    )
-
-
-def test_products_say_what_the_head_would(trained):
-    """The short way to similarities, from inner products, against the head itself."""
-    network = trained.network
-    rows = trained.rows(TEXTS[:20])
-    hidden = feedback._hidden(network, rows)
-    change = feedback._Change(network, (1.0, 0.0), np.array([0, 2]), hidden[:5], hidden[5:], np.array([False] * 2))
-    added = torch.linspace(-1, 1, 40).view(20, 2)
-    short = change._similarities(added)
-    code = network.head.finished(change.outputs + added @ change.directions)
-    assert torch.allclose(short, code @ change.codes.mT, atol=1e-3)
+    assert update(models[2], [TextFeedback("fox", (), ("unheard of",))]).texts == 0
+    weights = models[2].ranker.weights()
+    assert all(torch.equal(tensor, weights[name]) for name, tensor in trained.ranker.weights().items())
 
 
 def test_what_is_learned_is_what_is_applied(trained):
@@ -161,6 +143,7 @@ def test_labels_beyond_the_room_are_left_out(trained):
 
 
 URIS = [f"http://example.org/{topic}" for topic in TOPICS]
+ANIMAL, FOOD = URIS[:2]
 
 
 class TestUris:
@@ -177,20 +160,20 @@ class TestUris:
         assert again.label_names == [*TOPICS, "music"]
         assert again.label_uris == [*URIS, "music"]
 
-    def test_a_known_label_may_be_called_by_its_uri(self, named):
-        food, animal = "http://example.org/food", "http://example.org/animal"
-        text, by_name = "fox wolf bear", copy.deepcopy(named)
-        assert update(named, [TextFeedback(text, (food,), (animal,))]).new == []
-        update(by_name, [TextFeedback(text, ("food",), ("animal",))])
+    @pytest.mark.parametrize(
+        ("given", "by_name"),
+        [
+            ([((FOOD,), (ANIMAL,))], (("food",), ("animal",))),
+            ([(("food",), ()), ((), (FOOD,))], ((), ("food",))),  # the last word about a label decides
+        ],
+    )
+    def test_a_known_label_may_be_called_by_its_uri(self, given, by_name, named):
+        text, other = "fox wolf bear", copy.deepcopy(named)
+        changed = update(named, [TextFeedback(text, *each) for each in given])
+        assert (changed.texts, changed.new) == (1, [])
+        update(other, [TextFeedback(text, *by_name)])
         assert named.label_names == TOPICS
-        assert chances(named, text) == chances(by_name, text)
-
-    def test_the_last_word_about_a_label_decides_whatever_it_is_called(self, named):
-        by_name, text = copy.deepcopy(named), "fox wolf bear"
-        uri = "http://example.org/food"
-        assert update(named, [TextFeedback(text, ("food",), ()), TextFeedback(text, (), (uri,))]).texts == 1
-        update(by_name, [TextFeedback(text, (), ("food",))])
-        assert chances(named, text) == chances(by_name, text)
+        assert chances(named, text) == chances(other, text)
 
 
 def test_models_that_take_no_feedback(trained, shared):
@@ -205,17 +188,14 @@ def test_models_that_take_no_feedback(trained, shared):
             update(make(head, loss), MUSIC)
 
 
-class TestRemembered:
-    def test_some_rows_are_kept(self, trained, tmp_path):
-        assert trained.remembered.labels.shape == (160, 4)
-        trained.save(tmp_path / "m")
-        assert (tmp_path / "m" / "remembered.safetensors").is_file()
-        again = Model.load(tmp_path / "m")
-        assert again.remembered is not None
-        assert (again.remembered.rows != trained.remembered.rows).nnz == 0
-
-    def test_as_many_as_wanted(self):
-        assert make(remember=10).remembered.labels.shape == (10, 4)  # type: ignore[union-attr]
-        assert make(remember=0).remembered is None
-        with pytest.raises(ParameterError, match="`remember`: found -1; wanted an integer >= 0"):
-            make(remember=-1)
+def test_rows_are_remembered(trained, tmp_path):
+    assert trained.remembered.labels.shape == (160, 4)
+    trained.save(tmp_path / "m")
+    assert (tmp_path / "m" / "remembered.safetensors").is_file()
+    again = Model.load(tmp_path / "m")
+    assert again.remembered is not None
+    assert (again.remembered.rows != trained.remembered.rows).nnz == 0
+    assert make(remember=10).remembered.labels.shape == (10, 4)  # type: ignore[union-attr]
+    assert make(remember=0).remembered is None
+    with pytest.raises(ParameterError, match="`remember`: found -1; wanted an integer >= 0"):
+        make(remember=-1)
