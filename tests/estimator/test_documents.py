@@ -3,28 +3,20 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
-from sklearn.base import clone
 from tests.estimator.conftest import LABELS, WORDS
 
-from circlet import CircletClassifier
-from circlet.errors import DataError, DTypeError, ParameterError
+from circlet.errors import DataError, DTypeError
 
 
-@pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object)])
+def series(given):
+    return pytest.importorskip("pandas").Series(given)
+
+
+@pytest.mark.parametrize("wrap", [tuple, np.array, lambda texts: np.array(texts, dtype=object), series])
 def test_texts_in_any_container(on_texts, wrap, documents, learner):
     texts, labels = documents()
-    np.testing.assert_array_equal(
-        learner().fit(wrap(texts), labels).decision_function(wrap(texts)), on_texts.decision_function(texts)
-    )
-
-
-def test_series_of_texts_and_of_label_lists(on_texts, documents, learner):
-    pandas = pytest.importorskip("pandas")
-    texts, labels = documents()
-    classifier = learner().fit(pandas.Series(texts), pandas.Series(labels))
-    np.testing.assert_array_equal(
-        classifier.decision_function(pandas.Series(texts)), on_texts.decision_function(texts)
-    )
+    classifier = learner().fit(wrap(texts), series(labels) if wrap is series else labels)
+    np.testing.assert_array_equal(classifier.decision_function(wrap(texts)), on_texts.decision_function(texts))
 
 
 def test_one_document_follows_the_same_rule(on_texts, on_rows, indicator):
@@ -53,18 +45,14 @@ def test_sparse_and_dense_rows_are_the_same_documents(on_rows, indicator, learne
     np.testing.assert_allclose(dense.decision_function(X), dense.decision_function(X.toarray()), rtol=1e-5)
 
 
-def test_documents_without_known_features(on_texts, on_rows):
+def test_documents_without_known_features_and_none(on_texts, on_rows):
     for classifier, empty in ((on_texts, ["", "unheard-of"]), (on_rows, sp.csr_matrix((2, len(WORDS))))):
         labels, scores = classifier.suggest(empty, k=3)
         assert labels.shape == (2, 3)
         assert np.isfinite(scores).all()
         np.testing.assert_array_equal(labels[0], labels[1])
         assert classifier.predict(empty).shape == (2, len(LABELS))
-
-
-def test_no_documents(on_texts):
-    labels, scores = on_texts.suggest([], k=2)
-    assert labels.shape == scores.shape == (0, 2)
+    assert [each.shape for each in on_texts.suggest([], k=2)] == [(0, 2), (0, 2)]
     assert on_texts.predict([]).shape == on_texts.predict_proba([]).shape == (0, len(LABELS))
 
 
@@ -75,20 +63,20 @@ def test_bad_documents(on_texts, on_rows, indicator, learner):
     for rows in (wrong, wrong.toarray()):
         with pytest.raises(DataError, match="Input X contains NaN"):
             learner().fit(rows, Y)
-        with pytest.raises(DataError, match="Input X contains NaN"):
-            on_rows.suggest(rows)
+    for classifier, rows, error, message in (
+        (on_rows, wrong, DataError, "Input X contains NaN"),
+        (on_rows, wrong.toarray(), DataError, "Input X contains NaN"),
+        (on_rows, X[:, :3], DataError, "X has 3 features, but CircletClassifier is expecting 6"),
+        (on_rows, ["red"], DataError, "found texts; this classifier was fitted on feature rows"),
+        (on_texts, X, DataError, "found feature rows; this classifier was fitted on texts"),
+        (on_texts, ["red", None], DTypeError, r"texts\[1\]: found NoneType; wanted a str"),
+    ):
+        with pytest.raises(error, match=message):
+            classifier.predict(rows)
     with pytest.raises(DataError, match="too large for dtype"):
         learner().fit(X.toarray().astype(float) * 1e300, Y)
-    with pytest.raises(DataError, match="X has 3 features, but CircletClassifier is expecting 6"):
-        on_rows.predict(X[:, :3])
-    with pytest.raises(DataError, match="found texts; this classifier was fitted on feature rows"):
-        on_rows.predict(["red"])
-    with pytest.raises(DataError, match="found feature rows; this classifier was fitted on texts"):
-        on_texts.predict(X)
     with pytest.raises(DataError, match="found one text; wanted a list of texts"):
         learner().fit("red", [["red"]])
-    with pytest.raises(DTypeError, match=r"texts\[1\]: found NoneType; wanted a str"):
-        on_texts.predict(["red", None])
     with pytest.raises(DataError, match="found 1 rows in X and 2 in y"):
         on_texts.score(["red"], [["R"], ["G"]])
 
@@ -111,33 +99,3 @@ def test_documents_that_can_be_read_only_once(on_texts, learner, documents):
     for method in (on_texts.predict, on_texts.suggest, on_texts.predict_proba, on_texts.decision_function):
         with pytest.raises(DataError, match="found a map, which has no fixed order"):
             method(map(str.upper, texts))
-
-
-# Encoders that read texts
-
-TEXTS = ["red fox", "fast car", "brown bear", "old lorry"] * 8
-TAGS = [["animal", "red"], ["vehicle"], ["animal"], ["vehicle", "old"]] * 8
-SMALL = {"dim": 16, "hidden": (16,), "embedding": 16, "epochs": 12, "batch_size": 4, "lr": 0.01, "validation": 0}
-
-
-def test_fitted_saved_and_loaded(tmp_path):
-    classifier = CircletClassifier(encoder="cnn", **SMALL, dropout=0.0).fit(TEXTS, TAGS)
-    names, _ = classifier.suggest(["red fox", "old lorry"], k=2)
-    assert [set(row) for row in names.tolist()] == [{"animal", "red"}, {"vehicle", "old"}]
-    classifier.save(tmp_path)
-    loaded = CircletClassifier.load(tmp_path)
-    assert loaded.get_params() == clone(classifier).get_params()
-    assert np.array_equal(loaded.predict_proba(TEXTS[:4]), classifier.predict_proba(TEXTS[:4]))
-    loaded.partial_fit(TEXTS, [["new", *labels] for labels in TAGS])
-    assert "new" in loaded.classes_
-
-
-def test_rows_have_no_words():
-    with pytest.raises(DataError, match="found feature rows without texts; encoder lstm reads texts"):
-        CircletClassifier(encoder="lstm", **SMALL).fit(np.eye(32), TAGS)
-
-
-def test_settings_that_do_not_fit():
-    with pytest.raises(ParameterError, match=r"`char_ngrams`: found .*; wanted None"):
-        CircletClassifier(encoder="cnn", char_ngrams=(2, 3)).fit(TEXTS, TAGS)
-    assert CircletClassifier(encoder=None)._settings().network.encoder == "features"

@@ -31,17 +31,17 @@ def test_label_lists_with_a_splitter(documents):
     assert list(search.best_estimator_.classes_) == ["animal", "old", "red", "vehicle"]
 
 
-def test_label_sets_need_no_splitter():
-    search = GridSearchCV(learner(), {"dim": [32]}, cv=3).fit(TEXTS, [set(own) for own in LABELS])
-    assert search.best_score_ > 0.9
-
-
 @pytest.mark.parametrize(
     ("documents", "targets", "scoring"),
-    [(TEXTS, INDICATOR, None), (TEXTS, INDICATOR, "f1_micro"), (ROWS, INDICATOR.toarray(), "f1_samples")],
-    ids=["texts", "texts-scoring", "rows-scoring"],
+    [
+        (TEXTS, [set(own) for own in LABELS], None),
+        (TEXTS, INDICATOR, None),
+        (TEXTS, INDICATOR, "f1_micro"),
+        (ROWS, INDICATOR.toarray(), "f1_samples"),
+    ],
+    ids=["label sets", "texts", "texts-scoring", "rows-scoring"],
 )
-def test_indicators_with_any_scoring(documents, targets, scoring):
+def test_no_splitter_is_needed(documents, targets, scoring):
     search = GridSearchCV(learner(), {"dim": [32]}, cv=3, scoring=scoring).fit(documents, targets)
     assert search.best_score_ > 0.9
 

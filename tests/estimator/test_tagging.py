@@ -3,22 +3,9 @@ from __future__ import annotations
 import numpy as np
 import pytest
 from sklearn.exceptions import NotFittedError
+from tests.estimator.conftest import LABELS
 
 from circlet import CircletClassifier
-
-TEXTS = ["a red apple", "a green apple", "a red car", "a green car"] * 5
-TAGS = [["fruit", "red"], ["fruit"], ["red", "vehicle"], ["vehicle"]] * 5
-
-
-@pytest.fixture(scope="module")
-def tagger():
-    return CircletClassifier(dim=64, hidden=(64,), epochs=8, batch_size=4, validation=0).fit(TEXTS, TAGS)
-
-
-@pytest.fixture(scope="module")
-def sorter():
-    kinds = ["fruit", "fruit", "vehicle", "bicycle"] * 5
-    return CircletClassifier(dim=64, hidden=(64,), epochs=8, batch_size=4, validation=0).fit(TEXTS, kinds)
 
 
 @pytest.mark.parametrize("loss", ["bce", "cosine", "softmax"])
@@ -55,11 +42,12 @@ def test_not_fitted(method):
         getattr(CircletClassifier(), method)(*arguments)
 
 
-def test_one_text_is_a_batch_of_one(tagger, sorter):
-    assert tagger.predict("a red car").shape == (1, 3)
-    assert tagger.predict_labels("a red car") == tagger.predict_labels(["a red car"])
-    assert tagger.inverse_transform(tagger.predict("a red car")) == [sorted(tagger.predict_labels("a red car")[0])]
-    assert tagger.suggest("a red car", k=2)[0].shape == (1, 2)
-    assert tagger.predict_proba("a red car").shape == (1, 3)
-    assert sorter.predict("a green apple").shape == (1,)
-    assert sorter.predict_labels("a green apple") == [sorter.predict("a green apple").tolist()]
+def test_one_text_is_a_batch_of_one(on_texts, documents, learner):
+    texts, labels = documents()
+    text, first = "red round", learner().fit(texts, [row[0] for row in labels])
+    assert on_texts.predict(text).shape == on_texts.predict_proba(text).shape == (1, len(LABELS))
+    assert on_texts.predict_labels(text) == on_texts.predict_labels([text])
+    assert on_texts.inverse_transform(on_texts.predict(text)) == [sorted(on_texts.predict_labels(text)[0])]
+    assert on_texts.suggest(text, k=2)[0].shape == (1, 2)
+    assert first.predict(text).shape == (1,)
+    assert first.predict_labels(text) == [first.predict(text).tolist()]

@@ -16,13 +16,12 @@ from circlet.data.dataset import Split
 from circlet.errors import DataError, ParameterError
 from circlet.model import Model, fit
 from circlet.model.calibration import calibrate
-from circlet.model.plan import as_if_new, calibration_run, share_weights
+from circlet.model.plan import as_if_new, share_weights
 from circlet.network import Ensemble, Network
 from circlet.settings import EFFORTS, NetworkSettings, RunSettings
 from circlet.storage.contents import metrics_of
 from circlet.training import (
     CALIBRATION,
-    THRESHOLD,
     InterruptedRunError,
     Reporter,
     TrainingSettings,
@@ -35,19 +34,18 @@ NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
 
 
 class TestFit:
-    def test_learns(self, split, trained):
-        model = trained(training=TrainingSettings(epochs=20, batch_size=16, lr=0.02))
-        given = split("sparse", 2)
-        ids, _ = model.top_k(given.X, 1)
-        labeled = np.diff(given.Y.indptr) > 0
-        right = np.asarray(given.Y[np.arange(N), ids[:, 0]]).ravel()
-        assert right[labeled].mean() > 0.9
+    def test_says_how_it_was_made(self, trained):
+        seen = []
 
-    def test_says_how_it_was_made(self, shared):
-        model = shared("sparse")
+        class Watch(Reporter):
+            def record(self, record: dict[str, Any]) -> None:
+                seen.append(record)
+
+        model = trained(reporter=Watch())
         assert model.training["documents"] == N
         assert model.training["epochs"] == len(model.history) == 3
         assert model.training["lr"] == 0.02
+        assert seen == model.history
 
     def test_no_documents(self, split, small_run):
         with pytest.raises(ParameterError, match="there are no documents to train on"):
@@ -72,16 +70,6 @@ class TestFit:
         assert model.ranker.calibrations == [(1.0, 0.0), (1.0, 0.0)]
         assert not any("@" in name for record in model.history for name in record)
 
-    def test_the_reporter_is_told(self, trained):
-        seen = []
-
-        class Watch(Reporter):
-            def record(self, record: dict[str, Any]) -> None:
-                seen.append(record)
-
-        model = trained(reporter=Watch())
-        assert seen == model.history
-
 
 class TestMembers:
     def test_the_first_is_the_network_of_a_model_of_one(self, shared):
@@ -91,16 +79,15 @@ class TestMembers:
         assert several.ranker.calibrations[0] == one.calibration
         plain = [{name: value for name, value in record.items() if name != "member"} for record in several.history]
         assert timeless(plain[:3]) == timeless(one.history)
+        found = [(record["member"], record["epoch"]) for record in several.history]
+        assert found == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
+        assert several.ranker.parameter_counts()["total"] == 2 * one.ranker.parameter_counts()["total"]
 
     def test_they_differ_in_codes_and_weights(self, shared):
         one, other = shared(members=2).networks
         assert one.codebook.seed != other.codebook.seed
         assert one.codebook.state() == {**other.codebook.state(), "seed": 0}
         assert not any(torch.equal(tensor, other.weights()[name]) for name, tensor in one.weights().items())
-
-    def test_their_records_are_numbered(self, shared):
-        found = [(record["member"], record["epoch"]) for record in shared(members=2).history]
-        assert found == [(1, 1), (1, 2), (1, 3), (2, 1), (2, 2), (2, 3)]
 
     def test_their_probabilities_are_averaged_and_calibrated(self, shared, documents):
         model = shared(members=2)
@@ -126,18 +113,6 @@ class TestMembers:
         for network in (one, other):
             assert not torch.equal(network.encoder[0].weight, before)
         assert not torch.equal(one.encoder[0].weight, other.encoder[0].weight)
-
-    # Of 5 steps per epoch and 3 epochs per member: inside the first one, at its end, in the second and at its end.
-    @pytest.mark.parametrize("at", [3, 15, 22, 30])
-    def test_interrupted_and_resumed(self, at, trained, shared, tmp_path):
-        with pytest.raises(InterruptedRunError, match=f"of member {1 if at <= 15 else 2}; .* holds a checkpoint"):
-            trained(members=2, folder=tmp_path, reporter=CtrlC(at))
-        counter = CtrlC()
-        model = trained(members=2, folder=tmp_path, resume=True, reporter=counter)
-        assert counter.steps == 30 - at  # no step is done twice
-        assert_same(model, shared(members=2))
-        model.save(tmp_path)
-        assert not list(tmp_path.glob("checkpoint*"))
 
     def test_labels_with_other_names_are_not_resumed(self, trained, tmp_path):
         with pytest.raises(InterruptedRunError):
@@ -168,24 +143,6 @@ def test_no_columns(small_run, shapes):
 
 ROWS = 200
 TOPICS = make_multilabel(ROWS, 60, 12, seed=0, labels_per_row=2, words_per_row=12).train
-HELD_OUT = np.arange(150, 200)
-TRAINING = TrainingSettings(epochs=8, batch_size=32, lr=0.02)
-
-
-def made_of(sparse: bool) -> Network:
-    return Network(NetworkSettings(dim=24, hidden=(16,)), 60, 12, sparse=sparse)
-
-
-def test_a_calibration_run_leaves_the_network_itself_alone():
-    made = made_of(True)
-    before = {name: tensor.clone() for name, tensor in made.weights().items()}
-    validation = TOPICS.X[HELD_OUT], TOPICS.Y[HELD_OUT]
-    options = {"sparse": True, "goal": "f1", "reporter": Reporter()}
-    found = calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
-    assert list(found) == ["nDCG@5", CALIBRATION, THRESHOLD, "lost"]
-    assert all((tensor == before[name]).all() for name, tensor in made.weights().items())
-    assert found == calibration_run(made, TOPICS.X, TOPICS.Y, HELD_OUT, validation, TRAINING, **options)
-
 
 #: The features 0, 2 and 5 are in the same rows, and so are 1 and 4; 6 is in none.
 SHARED = sp.csr_matrix(
@@ -226,10 +183,7 @@ def test_nothing_to_share():
         before = first(made)
         share_weights(made, rows)
         assert torch.equal(first(made)[kept], before[kept])
-
-
-def test_a_custom_encoder_is_left_alone():
-    made = Network(NetworkSettings(dim=8, hidden=(5,)), 7, 4, sparse=True, encoder=nn.Linear(7, 5))
+    made = Network(made.settings, 7, 4, sparse=True, encoder=nn.Linear(7, 5))  # a custom encoder is left alone
     before = made.state_dict()["encoder.weight"].clone()
     share_weights(made, SHARED)
     assert torch.equal(made.state_dict()["encoder.weight"], before)
@@ -310,14 +264,11 @@ def join(monkeypatch) -> None:
 
 @pytest.mark.usefixtures("join")
 class TestFinalEpoch:
-    def test_a_model_has_learned_from_every_row(self):
+    def test_a_model_has_learned_from_every_row_and_is_calibrated_as_its_history_says(self):
         model = fitted()
         assert (model.training["documents"], model.training["held_out"]) == (ROWS, 0)
         assert model.documents_seen == ROWS
         np.testing.assert_array_equal(model.label_counts, np.asarray(TOPICS.Y.sum(axis=0)).ravel())
-
-    def test_it_is_calibrated_as_its_history_says(self):
-        model = fitted()
         assert model.calibration != (1.0, 0.0)
         assert [record.get(CALIBRATION) for record in model.history] == [None, None, list(model.calibration)]
         assert [bool(metrics_of(record)) for record in model.history] == [True, True, True]
@@ -336,12 +287,7 @@ class TestFinalEpoch:
 
     @pytest.mark.parametrize(
         ("changes", "joins"),
-        [
-            ({}, True),
-            ({"patience": 2}, False),
-            ({"join": False}, False),
-            ({"epochs": 1}, True),
-        ],
+        [({}, True), ({"patience": 2}, False), ({"join": False}, False), ({"epochs": 1}, True)],
         ids=str,
     )
     def test_who_joins(self, changes, joins):
@@ -353,16 +299,15 @@ class TestFinalEpoch:
         assert any(CALIBRATION in record for record in model.history) == joins
         assert model.calibration != (1.0, 0.0)
 
-    def test_given_validation_rows_do_not_join(self):
-        learned, validation = TOPICS.take(np.arange(150)), TOPICS.take(np.arange(150, ROWS))
-        model = fit(learned, run(), validation=validation)
-        assert (model.training["documents"], model.training["held_out"]) == (150, 50)
+    @pytest.mark.parametrize(
+        ("learned", "validation"), [(150, TOPICS.take(np.arange(150, ROWS))), (19, None)], ids=["given", "too few"]
+    )
+    def test_given_validation_rows_do_not_join_and_few_have_none(self, learned, validation):
+        model = fit(TOPICS.take(np.arange(learned)), run(), validation=validation)
+        held_out = 0 if validation is None else 50
+        assert (model.training["documents"], model.training["held_out"]) == (learned, held_out)
         assert not any(CALIBRATION in record for record in model.history)
-
-    def test_too_few_to_hold_any_out(self):
-        model = fit(TOPICS.take(np.arange(19)), run())
-        assert (model.training["documents"], model.training["held_out"]) == (19, 0)
-        assert not any(CALIBRATION in record or metrics_of(record) for record in model.history)
+        assert any(metrics_of(record) for record in model.history) == (validation is not None)
 
     # Of the steps of each network: the first one, those at the boundary and after it, and the last one.
     @pytest.mark.parametrize("at", ["first", "boundary", "after", "last"])

@@ -2,24 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from tests.training.runs import CtrlC, assert_same
 
 from circlet.data.dataset import Split
 from circlet.errors import ParameterError
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import NetworkSettings, RunSettings
-from circlet.training import InterruptedRunError, Reporter, TrainingSettings
+from circlet.training import Reporter, TrainingSettings
 
 N, L = 80, 6  # of every model in conftest.py
-NAMES = [str(label) for label in range(L)]
 
 
 class TestFitFurther:
@@ -51,18 +47,13 @@ class TestFitFurther:
         right = np.asarray(self.wider(given.Y)[np.arange(N), ids[:, 0]]).ravel()
         assert right[np.diff(given.Y.indptr) > 0].mean() > 0.9
 
-    def test_history_goes_on(self, trained, split, small_run):
+    def test_history_goes_on_and_counts_add_up(self, trained, split):
         model = trained()
-        before = list(model.history)
-        fit_further(model, split("sparse", 3).X, split("sparse", 3).Y, further_settings(model))
-        assert model.history[:3] == before
-        assert [record["epoch"] for record in model.history] == [1, 2, 3, 4, 5, 6, 7, 8]
-
-    def test_counts_add_up(self, trained, split, small_run):
-        model = trained()
-        before = model.label_counts.copy()
+        history, before = list(model.history), model.label_counts.copy()
         more = split("sparse", 3)
-        fit_further(model, more.X, self.wider(more.Y), replace(small_run.training, epochs=1))
+        fit_further(model, more.X, self.wider(more.Y), further_settings(model))
+        assert model.history[:3] == history
+        assert [record["epoch"] for record in model.history] == [1, 2, 3, 4, 5, 6, 7, 8]
         assert (model.training["documents"], model.training["held_out"], model.documents_seen) == (2 * N, N, 3 * N)
         added = self.wider(more.Y).sum(axis=0).A1
         np.testing.assert_array_equal(model.label_counts, [*(before + added[:L]), added[L]])
@@ -84,24 +75,12 @@ class TestFitFurther:
         assert model.n_labels == L
         assert len(model.history) == 1
 
-    @pytest.fixture
-    def further(self, split, shared, tmp_path) -> Callable[..., Model]:
-        """Train a copy of a model of two networks further, with a label more."""
-        shared(members=2).save(tmp_path / "model")
-        more = split("sparse", 3)
-        wider = self.wider(more.Y)
-
-        def train(**given: Any) -> Model:
-            model = Model.load(tmp_path / "model")
-            model.label_names = [*NAMES, "new"]
-            fit_further(model, more.X, wider, TrainingSettings(epochs=2, batch_size=16, lr=0.01), **given)
-            return model
-
-        return train
-
-    def test_trained_further(self, further, shared):
-        model, before = further(), shared(members=2)
-        assert model.n_labels == L + 1
+    def test_every_network_is_trained_further(self, shared, split, tmp_path):
+        before, more = shared(members=2), split("sparse", 3)
+        before.save(tmp_path)
+        model = Model.load(tmp_path)
+        model.label_names = [*map(str, range(L)), "new"]
+        fit_further(model, more.X, self.wider(more.Y), TrainingSettings(epochs=2, batch_size=16, lr=0.01))
         assert [network.codebook.n_labels for network in model.networks] == [L + 1, L + 1]
         found = [(record["member"], record["epoch"]) for record in model.history[6:]]
         assert found == [(1, 4), (1, 5), (2, 4), (2, 5)]
@@ -109,12 +88,6 @@ class TestFitFurther:
             assert not torch.equal(tensor, model.ranker.weights()[name]), name
         assert model.calibration == before.calibration
         assert model.ranker.calibrations == before.ranker.calibrations
-
-    @pytest.mark.parametrize("at", [4, 10, 13])
-    def test_trained_further_interrupted_and_resumed(self, at, further, tmp_path):
-        with pytest.raises(InterruptedRunError):
-            further(folder=tmp_path / "run", reporter=CtrlC(at))
-        assert_same(further(folder=tmp_path / "run", resume=True), further())
 
 
 TEXTS = ["red fox", "fast car", "brown bear", "old lorry"] * 6
@@ -128,6 +101,7 @@ def model() -> Model:
 
 
 def test_batches_and_ids(model):
+    add_to_index(model, [])
     assert model.index is None
     add_to_index(model, TEXTS)
     whole = model.index
@@ -160,8 +134,3 @@ def test_training_further_adds_documents(model, tmp_path):
     np.testing.assert_array_equal(model.index.numbers[:24], before)
     model.save(tmp_path)
     assert Model.load(tmp_path).index.ids == model.index.ids
-
-
-def test_no_documents(model):
-    add_to_index(model, [])
-    assert model.index is None

@@ -132,8 +132,10 @@ class TestModels:
         wanted = next(model.score_blocks(documents("texts")))
         assert np.abs(found - wanted).max() < (0.5 if store == "int4" else 0.1) * np.ptp(wanted)
 
-    def test_trained_further_with_new_labels(self, settings, split):
-        model = fit(split("texts"), settings)
+    def test_trained_further_with_new_labels_after_a_calibration_run(self, settings, split):
+        model = fit(split("texts"), RunSettings.of(settings.flat() | {"join": True}))
+        assert model.sample is None  # few documents have a calibration run
+        assert "nDCG@5" in model.history[-1]
         Y = sp.csr_matrix(np.eye(8, dtype=np.float32)[[6, 7] * 10])
         fit_further(model, ["entirely new words", "and others"] * 10, Y, further_settings(model, epochs=1))
         assert model.n_labels == 8
@@ -165,13 +167,6 @@ class TestModels:
         batches = Batches(rows, split("texts").Y, TrainingSettings(), 0)
         matrix = settings.encoder == "letters" and not settings.bag_of_words
         assert recordable(model.network, batches, torch.device("cuda")) == matrix
-
-    def test_few_documents_have_a_calibration_run(self, settings, split):
-        settings = RunSettings.of(settings.flat() | {"join": True})
-        assert settings.has_calibration_run(80)
-        model = fit(split("texts"), settings)
-        assert model.sample is None
-        assert "nDCG@5" in model.history[-1]
 
 
 def test_a_vector_beside_a_bag_of_words_makes_a_difference(split, documents):
@@ -245,24 +240,22 @@ class TestObjects:
             CircletClassifier(encoder="letters", **given).fit(texts, tags).predict_proba(texts[:2]),
             classifier.predict_proba(texts[:2]),
         )
+        assert CircletClassifier(encoder=None)._settings().network.encoder == "features"
+        assert "new" in loaded.partial_fit(texts, [["new", *own] for own in tags]).classes_
 
-    def test_an_encoder_that_gives_something_else(self, split):
-        class Wide(Letters):
-            name, width = "wide", 5
-
-        with pytest.raises(
-            DataError, match=r"found vectors of shape \(60, 26\) from encoder wide; wanted 5 finite"
-        ):
-            fit(split("texts"), run(), encoder=Wide())
-
-        class Endless(Letters):
-            name = "endless"
-
-            def documents(self, texts):
-                return np.full((len(texts), 26), np.inf)
-
-        with pytest.raises(DataError, match="from encoder endless; wanted 26 finite numbers for each text"):
-            fit(split("texts"), run(), encoder=Endless())
+    @pytest.mark.parametrize(
+        ("changes", "message"),
+        [
+            ({"name": "wide", "width": 5}, r"of shape \(60, 26\) from encoder wide; wanted 5 finite"),
+            (
+                {"name": "endless", "documents": lambda self, texts: np.full((len(texts), 26), np.inf)},
+                "from encoder endless; wanted 26 finite numbers for each text",
+            ),
+        ],
+    )
+    def test_an_encoder_that_gives_something_else(self, changes, message, split):
+        with pytest.raises(DataError, match=f"found vectors .*{message}"):
+            fit(split("texts"), run(), encoder=type("Other", (Letters,), changes)())
 
 
 class TestRegistry:
@@ -334,15 +327,13 @@ class TestDamaged:
 
     def test_other_sizes(self, folder, change_config):
         network = json.loads((folder / "config.json").read_text())["network"]
-        change_config(folder, network={**network, "hidden": [10**9]})
-        self.refused(folder, r"found members\.0\.\S+ of shape .*; wanted")
-        change_config(folder, network={**network, "encoder": "lstm"})
-        self.refused(folder, "found an encoder and features of 32 columns; wanted 1536, as config.json says")
-        change_config(folder, network={**network, "encoder": "bert"})
-        self.refused(folder, "`encoder`: found 'bert'; wanted one of features, cnn, ")
-        change_config(folder, network={**network, "bag_of_words": True})
-        self.refused(folder, r"found a list of 3 files; wanted vectorizer\.json among them")
-
-    def test_without_texts(self, folder, change_config):
-        change_config(folder, texts=False)
+        for changes, message in (
+            ({"hidden": [10**9]}, r"found members\.0\.\S+ of shape .*; wanted"),
+            ({"encoder": "lstm"}, "found an encoder and features of 32 columns; wanted 1536, as config.json says"),
+            ({"encoder": "bert"}, "`encoder`: found 'bert'; wanted one of features, cnn, "),
+            ({"bag_of_words": True}, r"found a list of 3 files; wanted vectorizer\.json among them"),
+        ):
+            change_config(folder, network={**network, **changes})
+            self.refused(folder, message)
+        change_config(folder, network=network, texts=False)
         self.refused(folder, "found an encoder that reads texts; wanted `texts` to be true")

@@ -35,12 +35,12 @@ def settings(**changes: Any) -> TrainingSettings:
 class CtrlC(Reporter):
     """Interrupts training in its step number `at`, counted from 1 over all networks; never if that is 0."""
 
-    def __init__(self, at: int = 0) -> None:
-        self.at, self.steps = at, 0
+    def __init__(self, at: int = 0, times: int = 1) -> None:
+        self.at, self.times, self.steps = at, times, 0
 
     def step(self, taken: StepsTaken) -> None:
         self.steps += 1
-        if self.steps == self.at:
+        for _ in range(self.times if self.steps == self.at else 0):
             signal.raise_signal(signal.SIGINT)
 
 

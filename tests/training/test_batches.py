@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from hypothesis import given, settings
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from circlet.network import Scorer
@@ -83,6 +83,7 @@ class TestBatches:
 
 class TestDeviceRows:
     @given(seed=st.integers(0, 10**6), n=st.integers(1, 9), width=st.integers(1, 12))
+    @example(seed=42, n=2, width=4)  # nothing but empty rows
     @settings(max_examples=60)
     def test_a_batch_is_the_rows_written_out_and_their_labels(self, seed, n, width):
         X, Y = ragged(seed, n, width), abs(ragged(seed + 1, n, 7))
@@ -102,33 +103,22 @@ class TestDeviceRows:
         made = [data.batch(torch.tensor(rows)) for rows in ([0, 1, 2], [17, 18, 19])]
         assert len({(X.shape, labels.ids.shape, labels.starts.shape) for X, labels in made}) == 1
 
-    def test_nothing_but_empty_rows(self):
-        X, labels = DeviceRows(sp.csr_matrix((3, 4)), sp.csr_matrix((3, 5)), CPU).batch(torch.tensor([1, 2]))
-        assert not X.any()
-        assert as_sets(labels) == [[], []]
-
     def test_rows_too_wide_to_write_out_do_not_fit(self):
         X, Y = ragged(0, 4, 10), abs(ragged(1, 4, 5))
         assert DeviceRows.fits(X, Y, 4, most=40)
         assert not DeviceRows.fits(X, Y, 5, most=40)
 
 
-class TestByRows:
-    def made(self, width: int, *, dense: bool = False) -> Batches:
-        """Batches of three rows with two words each, all different."""
-        columns = np.arange(12) % width
-        X = sp.csr_matrix((np.ones(12, np.float32), columns, np.arange(0, 13, 2)), shape=(6, width))
-        return Batches(X.toarray() if dense else X, sp.csr_matrix((6, 2)), TrainingSettings(batch_size=3), 0)
-
-    def test_where_a_batch_touches_few_of_the_features(self):
-        few, many = self.made(25), self.made(24)
-        assert few.by_rows
-        assert not many.by_rows
-        assert [rows.by_columns.by_rows for rows, _ in few.epoch(0, 0)] == [True, True]
-        assert [rows.by_columns.by_rows for rows, _ in many.epoch(0, 0)] == [False, False]
-
-    def test_never_with_dense_features(self):
-        assert not self.made(100, dense=True).by_rows
+@pytest.mark.parametrize(
+    ("width", "dense", "by_rows"), [(25, False, True), (24, False, False), (100, True, False)]
+)
+def test_steps_are_by_rows_where_a_batch_touches_few_of_the_features(width, dense, by_rows):
+    """Six rows with two words each, all different."""
+    X = sp.csr_matrix((np.ones(12, np.float32), np.arange(12) % width, np.arange(0, 13, 2)), shape=(6, width))
+    given = X.toarray() if dense else X
+    batches = Batches(given, sp.csr_matrix((6, 2)), TrainingSettings(batch_size=3), 0)
+    assert batches.by_rows == by_rows
+    assert dense or [rows.by_columns.by_rows for rows, _ in batches.epoch(0, 0)] == [by_rows, by_rows]
 
 
 @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])

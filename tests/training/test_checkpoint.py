@@ -3,11 +3,8 @@ from __future__ import annotations
 import json
 import os
 import shutil
-import signal
-import subprocess
 import sys
 import threading
-from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -144,54 +141,16 @@ class TestCheckpoints:
         assert seen == [False, True, True]
         assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
 
-    def test_without_one_a_run_starts_at_the_beginning(self, tmp_path):
-        one, other = make(), make()
-        train(one, X, Y, settings(), folder=tmp_path / "new", resume=True)
-        train(other, X, Y, settings())
-        assert_same_weights(one, other)
+    def test_without_one_a_run_starts_at_the_beginning(self, uninterrupted, tmp_path):
+        made = make()
+        train(made, X, Y, settings(), validation=HELD_OUT, folder=tmp_path / "new", resume=True)
+        assert_same_weights(made, uninterrupted[0])
 
     def test_it_is_not_used_without_resume(self, tmp_path):
         counter = CtrlC()
         for _ in range(2):
             train(make(), X, Y, settings(), folder=tmp_path, reporter=counter)
         assert counter.steps == 2 * 3 * STEPS
-
-    @pytest.fixture
-    def interrupted(self, tmp_path) -> Path:
-        with pytest.raises(InterruptedRunError):
-            train(make(), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(2 * STEPS + 1))
-        return tmp_path / checkpoint.NAME
-
-    def resumed(self, path: Path) -> None:
-        train(make(), X, Y, settings(), validation=HELD_OUT, folder=path.parent, resume=True)
-
-    def test_no_bit_of_its_description_changes_unnoticed(self, interrupted):
-        content = interrupted.read_bytes()
-        first = content.index(b"__metadata__")
-        last = content.index(b"}", content.index(b"digest", first))
-        for position in range(first + len(b'__metadata__":{"about":"'), last, 5):
-            changed = bytearray(content)
-            changed[position] ^= 1 << position % 7
-            interrupted.write_bytes(changed)
-            with pytest.raises(DataError, match="found no intact checkpoint"):
-                self.resumed(interrupted)
-        interrupted.write_bytes(content)
-        self.resumed(interrupted)
-
-    @pytest.mark.parametrize(
-        "change",
-        [{"epoch": 0}, {"step": 2}, {"best_value": 0.5}, {"epoch": -1}, {"total_loss": None}, {"more": 1},
-         {"history": 3}, {"epoch": ...}, {"digest": ...}, {"digest": ..., "run": ..., "epoch": "1"}],
-    )  # fmt: skip
-    def test_another_description(self, interrupted, change):
-        with safetensors.safe_open(interrupted, framework="pt") as stored:
-            about = {**json.loads(stored.metadata()["about"]), **change}
-        about = {name: value for name, value in about.items() if value is not ...}
-        safetensors.torch.save_file(
-            safetensors.torch.load_file(interrupted), interrupted, metadata={"about": json.dumps(about)}
-        )
-        with pytest.raises(DataError, match=r"found no intact checkpoint \(.*; remove it to start again"):
-            self.resumed(interrupted)
 
     def test_other_names_of_labels(self, tmp_path):
         names = [f"label {i}" for i in range(L)]
@@ -216,6 +175,9 @@ class TestCheckpoints:
             (tmp_path / name).write_text("")
         checkpoint.remove(tmp_path)
         assert sorted(path.name for path in tmp_path.iterdir()) == kept
+        (tmp_path / "checkpoint-2.safetensors").mkdir()
+        with pytest.raises(OutputError, match=r"cannot remove .*checkpoint-2\.safetensors: "):
+            checkpoint.remove(tmp_path)
 
 
 class TestMembers:
@@ -248,13 +210,15 @@ class TestMembers:
             train(make(), X, Y, settings(), folder=tmp_path, member=1, stage=1, reporter=CtrlC(1))
 
 
-class TestAnotherRun:
-    @pytest.fixture
-    def folder(self, tmp_path) -> Path:
-        with pytest.raises(InterruptedRunError):
-            train(make(), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(5))
-        return tmp_path
+@pytest.fixture
+def folder(tmp_path) -> Path:
+    """With the checkpoint of a run that was interrupted in its second epoch."""
+    with pytest.raises(InterruptedRunError):
+        train(make(), X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(5))
+    return tmp_path
 
+
+class TestAnotherRun:
     def refused(self, folder: Path, differs: str, network: Network | None = None, **changes) -> None:
         run = {"X": X, "Y": Y, "settings": settings(), "validation": HELD_OUT, **changes}
         before = (folder / checkpoint.NAME).read_bytes()
@@ -280,11 +244,6 @@ class TestAnotherRun:
     def test_of_other_settings(self, folder, changes, network, differs):
         self.refused(folder, differs, make(**network), settings=settings(**changes))
 
-    def test_of_another_encoder(self, folder):
-        encoder = nn.Sequential(nn.Linear(F, 12), nn.ReLU())
-        other = Network(make().settings, F, L, sparse=False, encoder=encoder)
-        self.refused(folder, "weights of other shapes", other)
-
     def test_of_other_documents(self, folder):
         other = X.copy()
         other.data[7] += 1e-3
@@ -294,34 +253,37 @@ class TestAnotherRun:
         for changes in ({"X": other}, {"X": moved}, {"Y": rolled}, {"X": X[:-1], "Y": Y[:-1]}):
             self.refused(folder, "other documents or labels", **changes)
 
-    def test_of_other_validation_rows(self, folder):
+    def test_of_other_validation_rows_or_another_encoder(self, folder):
         for other in (None, data(2, 30), (HELD_OUT[0], data(2, 30)[1])):
             self.refused(folder, "other rows held out", validation=other)
+        encoder = nn.Sequential(nn.Linear(F, 12), nn.ReLU())
+        other = Network(make().settings, F, L, sparse=False, encoder=encoder)
+        self.refused(folder, "weights of other shapes", other)
 
-    def test_a_setting_that_came_later_does_not_matter_unless_it_is_used(self, folder):
+    def test_a_setting_that_came_later_does_not_matter_unless_it_is_used(self, folder, uninterrupted):
         @dataclass(frozen=True)
         class Later(TrainingSettings):
             warm_up: float = 0.0
 
         known = asdict(settings())
         self.refused(folder, "warm-up 0.0, and now 0.5", settings=Later(**known, warm_up=0.5))
-        whole, resumed = make(), make()
-        train(whole, X, Y, settings(), validation=HELD_OUT)
+        resumed = make()
         train(resumed, X, Y, Later(**known), validation=HELD_OUT, folder=folder, resume=True)
-        assert_same_weights(resumed, whole)
+        assert_same_weights(resumed, uninterrupted[0])
 
 
 class TestDamage:
     @pytest.fixture
-    def path(self, tmp_path) -> Path:
-        train(make(), X, Y, settings(), folder=tmp_path)
-        return tmp_path / checkpoint.NAME
+    def path(self, folder) -> Path:
+        return folder / checkpoint.NAME
+
+    def resumed(self, path: Path) -> None:
+        train(make(), X, Y, settings(), validation=HELD_OUT, folder=path.parent, resume=True)
 
     def refused(self, path: Path) -> None:
-        with pytest.raises(DataError, match="found no intact checkpoint") as error:
-            train(make(), X, Y, settings(), folder=path.parent, resume=True)
+        with pytest.raises(DataError, match=r"found no intact checkpoint \(.*; remove it to start again") as error:
+            self.resumed(path)
         assert str(error.value).startswith(str(path))
-        assert "remove it to start again" in str(error.value)
 
     @pytest.mark.parametrize("share", [0, 0.001, 0.5, 0.999, None])
     def test_truncated_or_none(self, path, share):
@@ -329,18 +291,34 @@ class TestDamage:
         path.write_bytes(b"{}" * 100 if share is None else content[: int(share * len(content))])
         self.refused(path)
 
-    def test_a_flipped_bit_anywhere_in_the_tensors(self, path):
+    def test_a_flipped_bit_anywhere(self, path):
         content = path.read_bytes()
         start = 8 + int.from_bytes(content[:8], "little")
-        for position in (start, (start + len(content)) // 2, len(content) - 1):
+        about = content.index(b"__metadata__") + len(b'__metadata__":{"about":"')
+        described = range(about, content.index(b"}", content.index(b"digest", about)), 5)
+        for position in (*described, start, (start + len(content)) // 2, len(content) - 1):
             damaged = bytearray(content)
-            damaged[position] ^= 1
+            damaged[position] ^= 1 << position % 7
             path.write_bytes(damaged)
             self.refused(path)
+        path.write_bytes(content)
+        self.resumed(path)
 
-    @pytest.mark.parametrize("run", [None, "not JSON", "null", "[]", "3", "{}"])
-    def test_tensors_of_something_else(self, path, run):
-        save_file({"weight": torch.ones(3)}, path, metadata=None if run is None else {"about": run})
+    @pytest.mark.parametrize(
+        "change",
+        [{"epoch": 0}, {"step": 2}, {"best_value": 0.5}, {"epoch": -1}, {"total_loss": None}, {"more": 1},
+         {"history": 3}, {"epoch": ...}, {"digest": ...}, {"digest": ..., "run": ..., "epoch": "1"}],
+    )  # fmt: skip
+    def test_another_description(self, path, change):
+        with safetensors.safe_open(path, framework="pt") as stored:
+            about = {**json.loads(stored.metadata()["about"]), **change}
+        about = {name: value for name, value in about.items() if value is not ...}
+        save_file(load_file(path), path, metadata={"about": json.dumps(about)})
+        self.refused(path)
+
+    @pytest.mark.parametrize("about", [None, "not JSON", "null", "[]", "3", "{}"])
+    def test_tensors_of_something_else(self, path, about):
+        save_file({"weight": torch.ones(3)}, path, metadata=None if about is None else {"about": about})
         self.refused(path)
 
     def test_a_folder_in_its_place(self, path):
@@ -396,130 +374,3 @@ class TestUnwritable:
         history = train(resumed, X, Y, settings(), folder=tmp_path, resume=True)
         assert len(history) == 3
         assert_same_weights(resumed, whole)
-
-
-EPOCHS = 6
-STEPS_OF_AN_EPOCH = 8
-SCRIPT = """
-import os, signal, sys
-from pathlib import Path
-import numpy as np, safetensors.torch, scipy.sparse as sp, torch
-from circlet.data.dataset import Split
-from circlet.model import fit
-from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
-from circlet.training import Reporter
-
-def run(folder, reporter=None):
-    torch.set_num_threads(1)
-    random = np.random.default_rng(0)
-    X = sp.csr_matrix(random.random((300, 40), dtype=np.float32) * (random.random((300, 40)) < 0.2))
-    Y = sp.csr_matrix((random.random((300, 25)) < 0.1).astype(np.float32))
-    model = fit(
-        Split(X[:240], Y[:240]),
-        RunSettings(
-            NetworkSettings(dim=64, hidden=(64,), dropout=0.3, seed=5),
-            TrainingSettings(epochs=6, batch_size=32, lr=0.01, input_dropout=0.1),
-        ),
-        validation=Split(X[240:], Y[240:]),
-        folder=Path(folder),
-        resume=True,
-        reporter=reporter,
-    )
-    model.save(folder)
-
-def countdown(n):
-    # A function whose n-th call kills the process.
-    left = n
-    def call():
-        nonlocal left
-        left -= 1
-        if left == 0:
-            os.kill(os.getpid(), signal.SIGKILL)
-    return call
-
-class Killed(Reporter):
-    def __init__(self, at):
-        self.call = countdown(at)
-    def step(self, taken):
-        self.call()
-
-if __name__ == "__main__":
-    folder, where, at = sys.argv[1], sys.argv[2], int(sys.argv[3])
-    if where == "step":
-        run(folder, Killed(at))
-    else:  # in the middle of writing a checkpoint, under its temporary name
-        write, call = safetensors.torch.save_file, countdown(at)
-        def half(tensors, path, metadata):
-            write(tensors, path, metadata=metadata)
-            os.truncate(path, os.path.getsize(path) // 2)
-            call()
-            write(tensors, path, metadata=metadata)
-        safetensors.torch.save_file = half
-        run(folder)
-"""
-
-
-@pytest.fixture(scope="module")
-def run() -> Callable[[Path], None]:
-    names: dict[str, Any] = {"__name__": "script"}
-    exec(compile(SCRIPT, "script.py", "exec"), names)
-    return names["run"]
-
-
-@pytest.fixture(scope="module")
-def whole(run, tmp_path_factory) -> Path:
-    folder = tmp_path_factory.mktemp("whole")
-    run(folder)
-    return folder
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no SIGKILL there")
-class TestKilled:
-    """A real process that is killed, and resumed as if nothing had happened."""
-
-    def kill(self, folder: Path, where: str, at: int) -> None:
-        done = subprocess.run(
-            [sys.executable, "-c", SCRIPT, folder, where, str(at)], capture_output=True, text=True, check=False
-        )
-        assert done.returncode == -signal.SIGKILL, done.stderr
-
-    def assert_same(self, found: Path, wanted: Path) -> None:
-        assert sorted(path.name for path in found.iterdir()) == sorted(path.name for path in wanted.iterdir())
-        weights, expected = (load_file(folder / "weights.safetensors") for folder in (found, wanted))
-        assert weights.keys() == expected.keys()
-        assert all(torch.equal(tensor, weights[name]) for name, tensor in expected.items())
-        config, same = (json.loads((folder / "config.json").read_text()) for folder in (found, wanted))
-        for about in (config, same):  # the history says how long it took
-            del about["sha256"], about["files"]["history.json"]
-        assert config == same
-        histories = [timeless(json.loads((folder / "history.json").read_text())) for folder in (found, wanted)]
-        assert histories[0] == histories[1]
-        assert len(histories[0]) == EPOCHS
-
-    def test_once(self, run, whole, tmp_path):
-        self.kill(tmp_path, "write", 3)
-        assert (tmp_path / checkpoint.NAME).is_file()  # of the second epoch
-        assert list(tmp_path.glob(".*.part"))  # half of the third's
-        run(tmp_path)
-        self.assert_same(tmp_path, whole)
-
-    @pytest.mark.slow
-    @pytest.mark.parametrize("at", [1, 7, 8, 9, 23, EPOCHS * STEPS_OF_AN_EPOCH])
-    def test_in_a_step(self, run, whole, tmp_path, at):
-        self.kill(tmp_path, "step", at)
-        assert (tmp_path / checkpoint.NAME).exists() == (at > STEPS_OF_AN_EPOCH)
-        run(tmp_path)
-        self.assert_same(tmp_path, whole)
-
-    @pytest.mark.slow
-    def test_again_and_again(self, run, whole, tmp_path):
-        for where, at in (("step", 3), ("write", 1), ("step", 12), ("write", 2), ("step", 9), ("step", 10)):
-            self.kill(tmp_path, where, at)
-        run(tmp_path)
-        self.assert_same(tmp_path, whole)
-
-
-def test_what_can_not_be_removed_is_named(tmp_path):
-    (tmp_path / "checkpoint-2.safetensors").mkdir()
-    with pytest.raises(OutputError, match=r"cannot remove .*checkpoint-2\.safetensors: "):
-        checkpoint.remove(tmp_path)

@@ -9,30 +9,26 @@ from circlet.training import resolve_device
 from circlet.training.steps import multiplies_bfloat16
 
 
-def test_auto():
-    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
-
-
 def test_by_name():
+    assert resolve_device("auto").type == ("cuda" if torch.cuda.is_available() else "cpu")
     assert resolve_device("cpu") == torch.device("cpu")
 
 
-def test_unknown():
-    with pytest.raises(ParameterError, match=r"`device` 'gpu' is not available: \S"):
-        resolve_device("gpu")
+absent = pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
 
 
-@pytest.mark.skipif(torch.cuda.is_available(), reason="there is a GPU")
-def test_absent():
-    with pytest.raises(ParameterError, match=r"`device` 'cuda' is not available: \S") as caught:
-        resolve_device("cuda")
-    assert "\n" not in str(caught.value)
-
-
-@pytest.mark.parametrize("name", [None, 3, ["cpu"]])
-def test_not_a_name(name):
-    with pytest.raises(ParameterError, match=r"`device`: found .*; wanted auto, cpu, cuda"):
+@pytest.mark.parametrize(
+    ("name", "message"),
+    [
+        ("gpu", r"`device` 'gpu' is not available: \S"),
+        pytest.param("cuda", r"`device` 'cuda' is not available: \S", marks=absent),
+        *((name, "`device`: found .*; wanted auto, cpu, cuda") for name in (None, 3, ["cpu"])),
+    ],
+)
+def test_not_available(name, message):
+    with pytest.raises(ParameterError, match=message) as caught:
         resolve_device(name)
+    assert "\n" not in str(caught.value)
 
 
 def test_bfloat16():

@@ -125,6 +125,7 @@ class TestShare:
     def test_a_process_alone_has_everything(self):
         assert ALONE.share(7) == (slice(0, 7), 7, 1.0)
         assert ALONE.is_first
+        assert ALONE.speaks()
         assert ALONE.sum(1.5, 2) == [1.5, 2]
         assert ALONE.from_first(lambda: {"a": [1]}) == {"a": [1]}
 
@@ -174,14 +175,6 @@ class TestExchange:
     def test_only_one_process_speaks(self):
         store = dist.HashStore()
         assert [World(rank, 3, store).speaks() for rank in range(3)] == [True, False, False]
-        assert ALONE.speaks()
-
-    def test_bytes_are_counted(self, run_together):
-        def ask(world: World) -> int:
-            world.sum(1.0, 2.0)
-            return world.sent
-
-        assert run_together(ask) == [16, 16]
 
 
 def row_gradient(rows: list[int], values: list[list[float]], units: list[int] | None = None) -> RowGradient:
@@ -333,12 +326,6 @@ class TestValidation:
 
 
 class TestJoined:
-    def test_a_process_alone(self, monkeypatch):
-        monkeypatch.delenv("WORLD_SIZE", raising=False)
-        with join_processes("cpu") as (world, device):
-            assert world is ALONE
-            assert device == torch.device("cpu")
-
     @pytest.mark.parametrize(
         ("environment", "line"),
         [
@@ -346,9 +333,11 @@ class TestJoined:
             ({"WORLD_SIZE": "2"}, "the other processes can't be reached .* wanted to be started by torchrun"),
         ],
     )
-    def test_an_environment_without_sense(self, monkeypatch, environment, line):
+    def test_a_process_alone_and_an_environment_without_sense(self, monkeypatch, environment, line):
         for name in ("RANK", "WORLD_SIZE", "MASTER_ADDR", "MASTER_PORT"):
             monkeypatch.delenv(name, raising=False)
+        with join_processes("cpu") as joined:
+            assert joined == (ALONE, torch.device("cpu"))
         for name, value in environment.items():
             monkeypatch.setenv(name, value)
         with pytest.raises(ParameterError, match=line), join_processes("cpu"):
@@ -396,18 +385,19 @@ CASES: dict[str, tuple[int, bool, dict[str, Any], dict[str, Any]]] = {
 }
 
 
+def network_of(case: str) -> Network:
+    width, dense, network, _ = CASES[case]
+    settings = NetworkSettings(**{"dim": 32, "hidden": (24,), "dropout": 0.0, **network})
+    return Network(settings, width, 12, sparse=not dense)
+
+
 def trained(case: str, world: World, **options: Any) -> tuple[Network, list[dict[str, Any]]]:
     """A network trained on 49 documents in batches of 16: the last one has a single document."""
-    width, dense, network, training = CASES[case]
-    X, Y = problem(49, width)
-    X = X.toarray() if dense else X
-    made = Network(
-        NetworkSettings(**{"dim": 32, "hidden": (24,), "dropout": 0.0, **network}), width, 12, sparse=not dense
-    )
+    width, dense, _, training = CASES[case]
+    (X, Y), (held_out, labels) = problem(49, width), problem(9, width, seed=1)
+    X, held_out = (X.toarray(), held_out.toarray()) if dense else (X, held_out)
     chosen = {"epochs": 3, "batch_size": 16, "lr": 0.01, "metric": "nDCG@5", "precision": "float32", **training}
-    held_out = problem(9, width, seed=1)
-    held_out = (held_out[0].toarray() if dense else held_out[0], held_out[1])
-    given = {"validation": held_out, **options}
+    made, given = network_of(case), {"validation": (held_out, labels), **options}
     return made, train(made, X, Y, TrainingSettings(**chosen), world=world, **given)
 
 
@@ -459,7 +449,7 @@ class TestTogether:
             losses = both[0].pop("losses").tolist()
             assert losses == pytest.approx([each["loss"] for each in history], rel=1e-4), case
             assert_close(both[0], dict(alone.weights()))
-            untrained = trained_not_at_all(case)
+            untrained = network_of(case).weights()
             moved = max(float((both[0][name] - each).abs().max()) for name, each in untrained.items())
             assert moved > 1e-3, case
 
@@ -543,27 +533,6 @@ class TestTogether:
                 train(network, X, Y, TrainingSettings(epochs=1), world=world)
 
         in_processes(work)
-
-    def test_a_process_that_ends_ends_the_others(self, forked, waited, tmp_path):
-        def child(rank: int) -> None:
-            world = joined_by_file(tmp_path / "store", rank, 2)
-
-            class Vanish(Reporter):
-                def step(self, taken: StepsTaken) -> None:
-                    if rank == 1:
-                        os._exit(9)
-
-            with pytest.raises(LostError, match="another process ended"):
-                trained("rows", world, reporter=Vanish())
-
-        children = [forked(lambda rank=rank: child(rank)) for rank in range(2)]
-        assert [waited(each) for each in children] == [0, 9]
-
-
-def trained_not_at_all(case: str) -> dict[str, Tensor]:
-    width, dense, network, _ = CASES[case]
-    settings = NetworkSettings(**{"dim": 32, "hidden": (24,), "dropout": 0.0, **network})
-    return Network(settings, width, 12, sparse=not dense).weights()
 
 
 def train_all(device: str, rank: int, folder: str) -> None:

@@ -53,21 +53,19 @@ def test_a_rate_on_the_device_stays_where_it_is():
     assert kept.item() == 0.125
 
 
-class TestFirstLayer:
-    def test_the_others_are_stepped_by_the_main_optimizer(self):
-        network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=True)
-        made = make_optimizer(network, TrainingSettings(first_layer="sgd", lr=0.5), CPU)
-        others, first = made.param_groups
-        assert first["params"] == [network.encoder.hidden[0].weight]
-        assert len(others["params"]) + 1 == len(list(network.parameters()))
-        assert first["lr"] == 0.5 * optimizers.FIRST_LAYER_FACTOR
-        set_rate(made, 0.25)
-        assert (others["lr"], first["lr"]) == (0.25, 0.25 * optimizers.FIRST_LAYER_FACTOR)
-
-    def test_a_custom_encoder_has_no_known_first_layer(self):
-        network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=False, encoder=torch.nn.Linear(4, 5))
-        (group,) = make_optimizer(network, TrainingSettings(first_layer="sgd"), CPU).param_groups
-        assert len(group["params"]) == len(list(network.parameters()))
+def test_weights_beside_the_first_layer_are_stepped_by_the_main_optimizer():
+    network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=True)
+    made = make_optimizer(network, TrainingSettings(first_layer="sgd", lr=0.5), CPU)
+    others, first = made.param_groups
+    assert first["params"] == [network.encoder.hidden[0].weight]
+    assert len(others["params"]) + 1 == len(list(network.parameters()))
+    assert first["lr"] == 0.5 * optimizers.FIRST_LAYER_FACTOR
+    set_rate(made, 0.25)
+    assert (others["lr"], first["lr"]) == (0.25, 0.25 * optimizers.FIRST_LAYER_FACTOR)
+    # A custom encoder has no known first layer.
+    network = Network(NetworkSettings(dim=6, hidden=(5,)), 4, 7, sparse=False, encoder=torch.nn.Linear(4, 5))
+    (group,) = make_optimizer(network, TrainingSettings(first_layer="sgd"), CPU).param_groups
+    assert len(group["params"]) == len(list(network.parameters()))
 
 
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
@@ -222,8 +220,8 @@ class TestPlainSGD:
         assert not hasattr(layer.weight, "row_gradient")
         return before, layer.weight.detach(), whole
 
-    # Few rows are touched, or more than half of them, which are then all updated.
-    @pytest.mark.parametrize("columns", [[1, 4], [0, 1, 2, 4, 5]])
+    # No or few rows are touched, or more than half of them, which are then all updated.
+    @pytest.mark.parametrize("columns", [[], [1, 4], [0, 1, 2, 4, 5]])
     @pytest.mark.parametrize("units", [None, torch.tensor([0, 3])])
     # All at once, and in blocks of one or two rows.
     @pytest.mark.parametrize("block", [1 << 20, 4, 8])
@@ -234,7 +232,3 @@ class TestPlainSGD:
         torch.testing.assert_close(after, before - 0.25 * whole)
         untouched = np.setdiff1d(range(6), columns)
         assert torch.equal(after[untouched], before[untouched])
-
-    def test_no_rows(self):
-        before, after, _ = self.trained(sp.csr_matrix((2, 6), dtype=np.float32), None)
-        assert torch.equal(before, after)

@@ -32,22 +32,17 @@ def network(**given) -> Network:
     return Network(NetworkSettings(**{"dim": 32, "hidden": (48,), "dropout": 0.2} | given), F, L, sparse=True)
 
 
-class TestWhatCanBeRecorded:
-    def recordable(self, made: Network, device: torch.device = CUDA, **options) -> bool:
+def test_what_can_be_recorded():
+    def recordable(made: Network, device: torch.device = CUDA, **options) -> bool:
         return steps.recordable(made, Batches(*data(), TrainingSettings(), 0), device, **options)
 
-    def test_the_usual_network_on_a_gpu(self):
-        assert self.recordable(network())
-        assert not self.recordable(network(), torch.device("cpu"))
-
-    def test_not_a_custom_encoder(self):
-        made = network()
-        made.encoder = nn.Linear(F, 48)
-        assert not self.recordable(made)
-
-    def test_not_codes_that_are_too_many_to_keep(self):
-        assert not self.recordable(network(loss="cosine"), table=10)
-        assert self.recordable(network(loss="bce"), table=10)
+    assert recordable(network())
+    assert not recordable(network(), torch.device("cpu"))
+    custom = network()
+    custom.encoder = nn.Linear(F, 48)
+    assert not recordable(custom)
+    assert not recordable(network(loss="cosine"), table=10)  # codes that are too many to keep
+    assert recordable(network(loss="bce"), table=10)
 
 
 @needs_gpu

@@ -18,20 +18,15 @@ ROWS = {
 }  # fmt: skip
 
 
-def test_every_setting_is_one_of_a_run():
-    assert set(SETTINGS) <= set(DEFAULTS)
-
-
 def test_rows():
+    assert set(SETTINGS) <= set(DEFAULTS)
     found = alternatives(ROWS)
     assert found[:3] == [{"epochs": 14, "dropout": 0.5}, {"epochs": 14}, {"dropout": 0.5}]
     assert found[3:5] == [{"first_layer": "same"}, {"scaling": "l2"}]
     assert {"char_ngrams": (3, 5)} not in found  # not texts
     assert {"hidden": (4096,)} in found
     assert found.index({"epochs": 14}) < found.index({"epochs": 4})
-
-
-def test_strong_dropout_is_not_made_stronger_with_longer_training():
+    # Strong dropout is not made stronger with longer training.
     assert alternatives({**ROWS, "dropout": 0.8})[0] == {"epochs": 14}
 
 
