@@ -6,15 +6,12 @@ import pytest
 import torch
 
 from circlet.algebra import circular
-from circlet.errors import ParameterError
 from circlet.network.network import Head
 from circlet.scoring.heads import HEADS
 
 CIRCULAR = ["chrr", "chrr-half", "chrr-sin", "chrr-tanh"]
-WIDTH = {"circular": 10, "real": 5, None: 5}  # of a code with dim 5
-
-# EURLex-4K as the paper trains it: features, hidden width, labels, dimension.
-F, H, L, D = 5000, 768, 3993, 800
+# EURLex-4K as the paper trains it: hidden width, labels, dimension.
+H, L, D = 768, 3993, 800
 
 
 def seeded(seed: int = 0) -> torch.Generator:
@@ -30,14 +27,6 @@ def modulus(phasors: torch.Tensor) -> torch.Tensor:
 
 
 class TestEveryHead:
-    @pytest.mark.parametrize("name", HEADS)
-    @pytest.mark.parametrize("n", [0, 1, 7])
-    def test_shape_and_type(self, name, n):
-        out = Head(name, 8, 5, generator=seeded())(hidden(n))
-        assert out.shape == (n, WIDTH[HEADS[name].codes])
-        assert out.dtype == torch.float32
-        assert torch.isfinite(out).all()
-
     @pytest.mark.parametrize("name", CIRCULAR)
     def test_circular_heads_put_every_pair_on_the_unit_circle(self, name):
         out = Head(name, 8, 5, generator=seeded())(hidden())
@@ -47,17 +36,6 @@ class TestEveryHead:
         made = [Head(name, 8, 5, generator=seeded())(hidden()) for name in ("chrr", "chrr-amplitude")]
         phasors, pairs = made
         torch.testing.assert_close(pairs / modulus(pairs).repeat(1, 2), phasors)
-
-    @pytest.mark.parametrize("name", HEADS)
-    def test_initial_weights_follow_from_the_generator(self, name):
-        first, same, other = (Head(name, 8, 5, generator=seeded(seed)) for seed in (1, 1, 2))
-        assert torch.equal(first(hidden()), same(hidden()))
-        assert not torch.equal(first(hidden()), other(hidden()))
-
-    @pytest.mark.parametrize("name", HEADS)
-    def test_a_document_does_not_depend_on_its_batch(self, name):
-        head = Head(name, 8, 5, generator=seeded())
-        torch.testing.assert_close(head(hidden())[2:3], head(hidden()[2:3]))
 
     @pytest.mark.parametrize("name", HEADS)
     @pytest.mark.parametrize("what", ["weights", "hidden"])
@@ -149,17 +127,14 @@ class TestEachHead:
 
 
 class TestParameterCounts:
-    """The paper's arithmetic: weights without biases, two hidden layers."""
+    """The paper's arithmetic: weights without biases."""
 
     @pytest.mark.parametrize(
         ("name", "weights"),
         [
             ("fc", H * L),
-            ("hrr", H * D),
             ("chrr", H * 2 * D),
-            ("chrr-half", H * D),
-            ("chrr-sin", H * D),
-            ("chrr-tanh", H * D),
+            *((name, H * D) for name in ("hrr", "chrr-half", "chrr-sin", "chrr-tanh")),
         ],
     )
     def test_of_the_head(self, name, weights):
@@ -167,23 +142,3 @@ class TestParameterCounts:
         biases = {"fc": L, "chrr": 2 * D, "chrr-half": 2 * D}.get(name, D)
         assert sum(p.numel() for p in head.parameters() if p.dim() > 1) == weights
         assert sum(p.numel() for p in head.parameters()) == weights + biases
-
-    @pytest.mark.parametrize(
-        ("name", "last"), [("fc", H * L), ("hrr", H * D), ("chrr", H * 2 * D), ("chrr-half", H * D)]
-    )
-    def test_of_the_whole_network(self, name, last):
-        from circlet.network import Network, NetworkSettings
-
-        settings = NetworkSettings(
-            head=name, dim=D, hidden=(H, H), loss="bce" if name == "fc" else "cosine", dropout=0.0
-        )
-        network = Network(settings, F, L, sparse=True)
-        weights = sum(p.numel() for p in network.parameters() if p.dim() > 1)
-        assert weights == F * H + H * H + last
-
-
-def test_half_of_an_odd_layer_is_refused():
-    with pytest.raises(
-        ParameterError, match=r"chrr-half splits the last .*: found width 7; wanted a multiple of 2"
-    ):
-        Head("chrr-half", 7, 5, generator=seeded())

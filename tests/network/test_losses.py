@@ -11,20 +11,19 @@ import scipy.sparse as sp
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.network.scorers import BOOKS, DIM, SENSIBLE, N
+from tests.network.scorers import make as make_scorer
 from torch.nn.functional import binary_cross_entropy_with_logits, normalize, softplus
 
 from circlet import kernels
 from circlet.algebra import circular, holographic
-from circlet.codebooks import CODEBOOKS, Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import CODEBOOKS, Codebook, HolographicCodebook, SpectralCodebook
 from circlet.errors import ShapeError
 from circlet.network import Scorer, losses
 from circlet.network.encoders import LabelSets, label_sets
 from circlet.network.losses import LOSSES, binary_cross_entropy, spectral_binary_loss, table_binary_loss
 from circlet.settings import network as network_settings
-from circlet.settings.network import COSINES
 
-N, DIM = 9, 6
-BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
 SETS = [[3], [0, 8, 2], [], [5, 3], []]
 
 
@@ -55,28 +54,19 @@ def dense(sets: list[list[int]]) -> torch.Tensor:
 class Judge(torch.nn.Module):
     """A loss and the scorer that it judges, as a network has them."""
 
-    def __init__(self, name: str, codes: Codebook | None) -> None:
+    def __init__(self, name: str, scorer: Scorer) -> None:
         super().__init__()
-        self.loss = LOSSES[name]
-        self.scorer = Scorer(codes, N, scaled=self.loss.scaled, biased=self.loss.biased)
+        self.loss, self.scorer, self.logits = LOSSES[name], scorer, scorer.logits
 
     def forward(self, output: torch.Tensor, labels: LabelSets) -> torch.Tensor:
         return self.loss.function(self.scorer, output, labels)
 
-    def logits(self, output: torch.Tensor) -> torch.Tensor:
-        return self.scorer.logits(output)
-
 
 def make(name: str, book: str | None) -> tuple[Judge, Codebook | None]:
-    codes = None if book is None else BOOKS[book](N, DIM, seed=1)
-    judge = Judge(name, codes)
-    with torch.no_grad():
-        for position, parameter in enumerate(judge.parameters()):
-            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(position)))
-    return judge, codes
+    scorer, codes = make_scorer(name, book)
+    return Judge(name, scorer), codes
 
 
-SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name in COSINES and book is None)]
 every = pytest.mark.parametrize(("name", "book"), SENSIBLE)
 ragged = st.lists(st.sets(st.integers(0, N - 1), max_size=4).map(sorted), min_size=1, max_size=5)
 
@@ -105,11 +95,14 @@ def naive_softmax(logits: torch.Tensor, sets: list[list[int]]) -> torch.Tensor:
 
 class TestEveryLoss:
     @every
-    def test_is_a_number_with_finite_gradients(self, name, book):
+    def test_is_the_mean_of_the_documents_with_finite_gradients(self, name, book):
         loss, codes = make(name, book)
+        assert loss(output_for(codes, 0), sets_of([])).item() == 0
         output = output_for(codes, len(SETS))
         value = loss(output, sets_of(SETS))
         assert value.shape == ()
+        alone = [loss(output[row : row + 1], sets_of([labels])) for row, labels in enumerate(SETS)]
+        torch.testing.assert_close(value, torch.stack(alone).mean())
         value.backward()
         assert torch.isfinite(value)
         assert torch.isfinite(output.grad).all()
@@ -127,18 +120,6 @@ class TestEveryLoss:
         else:
             assert value.item() == 0
             assert not output.grad.any()
-
-    @every
-    def test_a_batch_is_the_mean_of_its_documents(self, name, book):
-        loss, codes = make(name, book)
-        output = output_for(codes, len(SETS))
-        alone = [loss(output[row : row + 1], sets_of([labels])) for row, labels in enumerate(SETS)]
-        torch.testing.assert_close(loss(output, sets_of(SETS)), torch.stack(alone).mean())
-
-    @every
-    def test_no_documents(self, name, book):
-        loss, codes = make(name, book)
-        assert loss(output_for(codes, 0), sets_of([])).item() == 0
 
     @pytest.mark.parametrize("book", ["independent", "spectral"])
     @pytest.mark.parametrize("name", LOSSES)
@@ -290,14 +271,6 @@ def test_loss_and_gradients_are_torchs_however_many_rows_at_a_time(sets, seed, l
     torch.testing.assert_close(torch.autograd.grad(3 * found, given_), torch.autograd.grad(3 * expected, given_))
 
 
-def test_half_precision_is_computed_in_float32():
-    output, log_scale, bias = (part.detach() for part in inputs(len(SETS)))
-    found = spectral_binary_loss(SLOTS, output.bfloat16(), log_scale, bias, as_sets(SETS))
-    assert found.dtype == torch.float32
-    expected = spectral_binary_loss(SLOTS, output, log_scale, bias, as_sets(SETS))
-    torch.testing.assert_close(found, expected, rtol=0.02, atol=0)
-
-
 @pytest.mark.parametrize("filling", [5, 3])
 def test_labels_that_only_fill_sets_up_do_not_count(filling):
     # The second document has one label and, to fill up, one of weight 0: another, or the same again.
@@ -305,11 +278,13 @@ def test_labels_that_only_fill_sets_up_do_not_count(filling):
         *(torch.tensor(part) for part in ([0, 8, 3, filling], [0, 2], [0, 0, 1, 1])),
         weights=torch.tensor([1.0, 1, 1, 0]),
     )
-    parts = inputs(2)
-    found = spectral_binary_loss(SLOTS, *parts, filled)
-    expected = spectral_binary_loss(SLOTS, *parts, as_sets([[0, 8], [3]]))
+    parts, plain = inputs(2), as_sets([[0, 8], [3]])
+    found, expected = (spectral_binary_loss(SLOTS, *parts, sets) for sets in (filled, plain))
     torch.testing.assert_close(found, expected)
     torch.testing.assert_close(torch.autograd.grad(found, parts), torch.autograd.grad(expected, parts))
+    table = BOOK.half_table_on(torch.device("cpu"))
+    of_tables = [table_binary_loss(table, BOOK.scale, *parts, sets) for sets in (filled, plain)]
+    torch.testing.assert_close(*of_tables)
 
 
 TRUE = torch.tensor([[0, 0, 0, 1, 0, 0, 0, 0, 0], [1, 0, 1, 0, 0, 0, 0, 0, 1], [0] * 9], dtype=torch.float32)
@@ -358,22 +333,6 @@ def test_loss_and_gradients_are_torchs_up_to_the_rounding_of_bfloat16(kind, monk
     for one, other in zip(torch.autograd.grad(found, parts), torch.autograd.grad(expected, parts), strict=True):
         assert one.dtype == torch.float32
         torch.testing.assert_close(one, other, rtol=0.03, atol=0.01)
-
-
-def test_labels_that_only_fill_sets_up_do_not_count_of_table_bce():
-    scorer, output = scorer_of("spectral")
-    codes = scorer.codebook.half_table_on(torch.device("cpu"))
-    bias = scorer.bias[:N]
-    filled = LabelSets(
-        *(torch.tensor(part) for part in ([0, 8, 3, 5], [0, 2], [0, 0, 1, 1])),
-        weights=torch.tensor([1.0, 1, 1, 0]),
-    )
-    plain = label_sets(sp.csr_matrix(([1.0, 1, 1], ([0, 0, 1], [0, 8, 3])), shape=(2, N)))
-    losses = [
-        table_binary_loss(codes, scorer.codebook.scale, output[:2], scorer.log_scale, bias, sets)
-        for sets in (filled, plain)
-    ]
-    torch.testing.assert_close(*losses)
 
 
 def test_a_table_is_kept_until_the_codebook_grows():

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import numpy as np
 import pytest
-import scipy.sparse as sp
 import torch
 from torch import nn
 
@@ -10,7 +9,7 @@ from circlet.codebooks import HolographicCodebook, IndependentCodebook, Spectral
 from circlet.errors import ParameterError
 from circlet.network import Network, NetworkSettings
 from circlet.network import network as network_module
-from circlet.network.encoders import Dropout, SparseRows
+from circlet.network.encoders import Dropout
 from circlet.network.losses import LOSSES
 from circlet.network.network import make_codebook
 from circlet.scoring.heads import HEADS
@@ -26,10 +25,6 @@ def small(**changes) -> NetworkSettings:
 
 def make(**changes) -> Network:
     return Network(small(**changes), F, L, sparse=False)
-
-
-def combinations() -> list[tuple[str, str]]:
-    return [(head, loss) for head in HEADS for loss in LOSSES if not (head == "fc" and loss in COSINES)]
 
 
 class TestCodebook:
@@ -49,12 +44,6 @@ class TestCodebook:
     def test_fc_has_none(self):
         assert make_codebook(small(head="fc"), L) is None
 
-    def test_a_state_is_taken_up(self):
-        book = make_codebook(small(), L)
-        book.grow(book.length)
-        again = make_codebook(small(), L, book.state())
-        assert again.state() == book.state()
-
     def test_a_table_is_kept_only_where_every_step_needs_it_and_it_is_small(self, monkeypatch):
         assert make_codebook(small(codebook="independent", loss="bce"), L).cache
         assert not make_codebook(small(codebook="independent", loss="cosine"), L).cache
@@ -63,17 +52,14 @@ class TestCodebook:
 
 
 class TestNetwork:
-    @pytest.mark.parametrize(("head", "loss"), combinations())
-    def test_every_head_with_every_loss_that_makes_sense(self, head, loss):
-        network = make(head=head, loss=loss)
-        assert network.logits(torch.from_numpy(X)).shape == (5, L)
-
     def test_fc_with_cosine(self):
         with pytest.raises(ParameterError, match="wanted bce, mean-bce or softmax"):
             make(head="fc", loss="cosine")
 
     def test_odd_width_for_chrr_half(self):
-        with pytest.raises(ParameterError, match="found width 9; wanted a multiple of 2"):
+        with pytest.raises(
+            ParameterError, match=r"chrr-half splits the last .*: found width 9; wanted a multiple of 2"
+        ):
             make(head="chrr-half", hidden=(9,))
 
     @pytest.mark.parametrize("sparse", [True, False])
@@ -94,7 +80,8 @@ class TestNetwork:
 
     def test_the_global_random_state_is_left_alone(self):
         before = torch.get_rng_state()
-        network = make()
+        Network(small(), F, L, sparse=True)
+        network = make(dropout=0.5)
         network.seed_noise(1, 2)
         network(torch.from_numpy(X))
         assert torch.equal(before, torch.get_rng_state())
@@ -115,19 +102,6 @@ class TestNetwork:
         (dropout,) = (module for module in network.modules() if isinstance(module, Dropout))
         assert dropout.generator is network.noise
         assert dropout.p == 0.3
-
-    def test_sparse_batches(self):
-        network = Network(small(), F, L, sparse=True)
-        assert network.logits(SparseRows.of(sp.csr_matrix(X))).shape == (5, L)
-
-    def test_growth_keeps_weights_and_old_scores(self):
-        network = make().eval()
-        batch = torch.from_numpy(X)
-        before, shapes = network.logits(batch), [p.shape for p in network.parameters()]
-        network.grow(L + 2)
-        torch.testing.assert_close(network.logits(batch)[:, :L], before)
-        assert network.codebook.n_labels == network.n_labels == L + 2
-        assert [p.shape for p in network.parameters()] == shapes
 
 
 class TestStart:
@@ -179,9 +153,10 @@ class TestParameterCounts:
             "total": F * 8 + 8 + 8 * 4 + 4 + 4 * 12 + 12 + 1 + network.codebook.length,
         }
 
-    @pytest.mark.parametrize(("head", "loss"), combinations())
+    @pytest.mark.parametrize("loss", LOSSES)
+    @pytest.mark.parametrize("head", HEADS)
     def test_the_parts_are_all_there_is(self, head, loss):
-        network = make(head=head, loss=loss)
+        network = make(head=head, loss="bce" if head == "fc" and loss in COSINES else loss)
         counts = network.parameter_counts()
         assert counts["total"] == sum(p.numel() for p in network.parameters())
         assert counts["total"] == counts["encoder"] + counts["head"] + counts["loss"]

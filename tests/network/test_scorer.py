@@ -2,37 +2,19 @@ from __future__ import annotations
 
 import pytest
 import torch
+from tests.network.scorers import BOOKS, SENSIBLE, N, make, scorer_for
 
 from circlet.algebra import circular
-from circlet.codebooks import Codebook, HolographicCodebook, IndependentCodebook, SpectralCodebook
+from circlet.codebooks import Codebook, IndependentCodebook, SpectralCodebook
 from circlet.errors import ParameterError
 from circlet.network import Scorer
 from circlet.network.losses import LOSSES
 from circlet.scoring.ranking import Gain, top_k_by_gain
 from circlet.scoring.scorers import Ensemble
-from circlet.settings.network import COSINES
-
-N, DIM = 9, 6
-BOOKS = {"independent": IndependentCodebook, "spectral": SpectralCodebook, "holographic": HolographicCodebook}
-SENSIBLE = [(name, book) for name in LOSSES for book in (*BOOKS, None) if not (name in COSINES and book is None)]
 
 
 def output_for(book: Codebook | None, n: int) -> torch.Tensor:
     return torch.randn(n, N if book is None else book.width, generator=torch.Generator().manual_seed(0))
-
-
-def scorer_for(name: str, codes: Codebook | None) -> Scorer:
-    loss = LOSSES[name]
-    return Scorer(codes, N if codes is None else codes.n_labels, scaled=loss.scaled, biased=loss.biased)
-
-
-def make(name: str, book: str | None) -> tuple[Scorer, Codebook | None]:
-    codes = None if book is None else BOOKS[book](N, DIM, seed=1)
-    scorer = scorer_for(name, codes)
-    with torch.no_grad():
-        for position, parameter in enumerate(scorer.parameters()):
-            parameter.add_(torch.randn(parameter.shape, generator=torch.Generator().manual_seed(position)))
-    return scorer, codes
 
 
 def test_at_first_unrelated_labels_have_logits_of_about_1():
@@ -79,19 +61,6 @@ class TestStart:
 
 
 class TestGrowth:
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_old_labels_keep_their_scores(self, name):
-        scorer, codes = make(name, "spectral")
-        output = output_for(codes, 4)
-        before = scorer.logits(output).detach()
-        shapes = {key: tensor.shape for key, tensor in scorer.state_dict().items()}
-        scorer.grow(N + 3)
-        after = scorer.logits(output).detach()
-        assert scorer.n_labels == codes.n_labels == N + 3
-        assert after.shape == (4, N + 3)
-        torch.testing.assert_close(after[:, :N], before)
-        assert {key: tensor.shape for key, tensor in scorer.state_dict().items()} == shapes
-
     @pytest.mark.parametrize("name", ["cosine", "softmax"])
     @pytest.mark.parametrize("book", ["independent", "holographic"])
     def test_codebooks_without_slots_grow_without_bound(self, name, book):

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import math
-from functools import partial
 
 import numpy as np
 import pytest
@@ -11,54 +10,7 @@ from hypothesis import strategies as st
 
 from circlet.network.network import Head as Module
 from circlet.scoring import arrays, tensors
-from circlet.scoring.heads import HEADS, Head
-
-
-def outputs_of(layers: list[torch.nn.Linear]) -> int:
-    return sum(layer.out_features for layer in layers)
-
-
-def by_arrays(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
-    weights = [[each.detach().numpy() for each in (layer.weight, layer.bias)] for layer in layers]
-    linear = [lambda x, w=w, b=b: x @ w.T + b for w, b in weights]
-    return head.output(arrays, hidden, linear, outputs_of(layers))
-
-
-def by_tensors(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
-    return head.output(tensors, torch.from_numpy(hidden), layers, outputs_of(layers)).detach().numpy()
-
-
-def by_graph(head: Head, hidden: np.ndarray, layers: list[torch.nn.Linear]) -> np.ndarray:
-    import onnxruntime
-
-    from circlet.export.graph import Graph
-
-    graph = Graph()
-
-    def linear(x: str, layer: torch.nn.Linear) -> str:
-        return graph.add("Gemm", x, layer.weight.detach().numpy(), layer.bias.detach().numpy(), transB=1)
-
-    x = graph.input("x", np.float32, ["batch", hidden.shape[1]], "")
-    code = head.output(graph, x, [partial(linear, layer=layer) for layer in layers], outputs_of(layers))
-    graph.add("Identity", code, name="y")
-    graph.output("y", np.float32, ["batch", "n"], "")
-    session = onnxruntime.InferenceSession(graph.model({}).SerializeToString())
-    return session.run(None, {"x": hidden})[0]
-
-
-@pytest.mark.parametrize("name", HEADS)
-@pytest.mark.parametrize("n", [0, 1, 5])
-@pytest.mark.parametrize("computed", [by_arrays, by_tensors, by_graph])
-def test_every_backend_is_like_the_module_that_learns(name, n, computed):
-    module = Module(name, 12, 7, generator=torch.Generator().manual_seed(0))
-    with torch.no_grad():
-        for parameter in module.parameters():
-            parameter.add_(0.1)
-    hidden = torch.rand(n, 12, generator=torch.Generator().manual_seed(1))
-    found = computed(HEADS[name], hidden.numpy(), list(module.children()))
-    assert found.dtype == np.float32
-    assert found.shape == (n, HEADS[name].width * 7)
-    np.testing.assert_allclose(found, module(hidden).detach().numpy(), atol=1e-6)
+from circlet.scoring.heads import HEADS
 
 
 @pytest.mark.parametrize("name", HEADS)

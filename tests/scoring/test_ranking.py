@@ -15,14 +15,7 @@ from scipy.special import expit, logit
 
 from circlet.scoring import arrays, tensors
 from circlet.scoring import ranking as module
-from circlet.scoring.ranking import (
-    Gain,
-    larger,
-    mean_log_odds,
-    merge,
-    top_k_by_gain,
-    without,
-)
+from circlet.scoring.ranking import Gain, larger, mean_log_odds, merge, top_k_by_gain, without
 from circlet.scoring.scorers import Ensemble, Scorer
 
 INF = np.inf
@@ -228,11 +221,6 @@ class TestTopKByGain:
         gain = gain_of(ops, 1.0, 0.0, [1.0, 1.0, 0.5])
         assert ranked(gain, [[60.0, 80.0, 70.0]], 3)[0].tolist() == [[0, 1, 2]]
 
-    @pytest.mark.parametrize("k", [0, 3, 9])
-    def test_no_rows(self, ops, k):
-        ids, scores, _ = ranked(gain_of(ops, 1.0, 0.0, np.zeros(5)), np.zeros((0, 5)), k)
-        assert ids.shape == scores.shape == (0, min(k, 5))
-
     def test_a_label_of_little_weight_above_the_threshold(self, ops):
         with few_candidates():  # its bound is below that of the other label, which is below the threshold
             ids, _, _ = ranked(gain_of(ops, 1.0, 0.0, [4.0, -9.0]), [[-10.0, 2.0]], 1, threshold=0.0)
@@ -317,12 +305,8 @@ class TestMeanLogOdds:
 
 @both
 def test_a_label_of_two_rankings_has_the_higher_of_its_scores(ops):
-    def found(ids: list, scores: list) -> Any:
-        made = np.array(ids), np.array(scores, dtype=np.float32)
-        return made if ops is arrays else tuple(map(torch.from_numpy, made))
-
-    one = found([[4, 2], [1, -1]], [[5, 1], [3, -INF]])
-    other = found([[2, 3], [-1, -1]], [[6, 5], [-INF, -INF]])
+    one = of(ops, [[4, 2], [1, -1]]), of(ops, np.float32([[5, 1], [3, -INF]]))
+    other = of(ops, [[2, 3], [-1, -1]]), of(ops, np.float32([[6, 5], [-INF, -INF]]))
     ids, scores = map(np.asarray, larger(ops, one, other))
     assert ids.tolist() == [[2, 3], [1, -1]]
     assert scores.tolist() == [[6, 5], [3, -INF]]
