@@ -72,6 +72,8 @@ class Typed(io.BufferedIOBase):
         ("a fox __label__animal\n__label__x the car\n", ["a fox", "the car"]),
         ("a fox\t<http://x/1> <http://x/2>\nthe car\thttp://x/3\nnone\n", ["a fox", "the car", "none"]),
         ("a fox\tand a tab\n", ["a fox\tand a tab"]),
+        ("a fox\t<not closed\n", ["a fox\t<not closed"]),
+        ("a fox\t\nthe car\t<u:1>\n", ["a fox", "the car"]),
         ("a\u2028b\x85c\n", ["a\u2028b\x85c"]),
     ],
 )
@@ -229,7 +231,7 @@ def folder(tmp_path):
         "a.txt": "a fox\nand a hare\n", "a.tsv": "<http://example.org/1>\tanimals\n<http://example.org/2>\tx\n",
         "b.txt": "a van", "b.key": "vehicles\n\nvehicles\nroad traffic\n",
         "c.txt": "\ufeffnothing", "c.key": "",
-        "d.txt": "not indexed yet",
+        "d.txt": "",
     }.items():  # fmt: skip
         (made / name).write_text(content, encoding="utf-8")
     return made
@@ -242,12 +244,17 @@ def test_documents_and_their_labels(folder):
         ("b.txt", "a van", ("vehicles", "road traffic")),
         ("c.txt", "nothing", ()),
     ]
-    assert [each.id for each in iter_records(folder, "plain", need_labels=False)] == [
-        "a.txt",
-        "b.txt",
-        "c.txt",
-        "d.txt",
-    ]
+    every = list(iter_records(folder, "plain", need_labels=False))
+    assert [each.id for each in every] == ["a.txt", "b.txt", "c.txt", "d.txt"]
+    assert every[3].text == ""
+    dataset = load_dataset(folder)
+    assert (dataset.format, dataset.train.n) == ("plain text, a document per file", 3)
+    assert dataset.label_names == ["http://example.org/1", "http://example.org/2", "road traffic", "vehicles"]
+    assert load_dataset(folder / "b.txt").label_names == ["road traffic", "vehicles"]
+    for name in ("a.tsv", "b.key", "c.key"):
+        (folder / name).unlink()
+    with pytest.raises(DataError, match="found plain text without labels; wanted its labels beside it: those of"):
+        load_dataset(folder)
 
 
 def test_folders_in_a_folder(folder):
@@ -259,28 +266,15 @@ def test_folders_in_a_folder(folder):
     assert load_dataset(folder).train.n == 4
 
 
-def test_as_a_dataset(folder):
-    dataset = load_dataset(folder)
-    assert dataset.format == "plain text, a document per file"
-    assert dataset.train.n == 3
-    assert dataset.label_names == ["http://example.org/1", "http://example.org/2", "road traffic", "vehicles"]
-
-
 def test_folders_to_learn_and_to_test(folder):
-    (folder / "train").mkdir()
-    (folder / "test").mkdir()
-    for path in list(folder.glob("[ab].*")):
-        path.rename(folder / "train" / path.name)
-    (folder / "c.txt").rename(folder / "test" / "c.txt")
-    (folder / "c.key").rename(folder / "test" / "c.key")
+    for part, names in (("train", "[ab].*"), ("test", "c.*")):
+        (folder / part).mkdir()
+        for path in list(folder.glob(names)):
+            path.rename(folder / part / path.name)
     (folder / "d.txt").unlink()
     dataset = load_dataset(folder)
     assert (dataset.train.n, dataset.test.n) == (2, 1)
     assert find_text_file(folder, Columns()) == (folder / "test", "plain")
-
-
-def test_one_file_with_its_labels(folder):
-    assert load_dataset(folder / "b.txt").label_names == ["road traffic", "vehicles"]
 
 
 @pytest.mark.parametrize(
@@ -295,18 +289,6 @@ def test_damaged_files(folder, name, content, message):
     (folder / name).write_bytes(content)
     with pytest.raises(DataError, match=message):
         load_dataset(folder)
-
-
-def test_no_labels_at_all(tmp_path):
-    (tmp_path / "a.txt").write_text("a fox")
-    with pytest.raises(DataError, match="found plain text without labels; wanted its labels beside it: those of"):
-        load_dataset(tmp_path)
-
-
-def test_written_and_read(tmp_path):
-    records = [Record(1, "a\nb", ("x", "y z"), "one.txt"), Record(2, "", (), "two.txt")]
-    write_texts(tmp_path, records)
-    assert list(iter_records(tmp_path, "plain")) == records
 
 
 RECORDS = [Record(1, "a fox", ("animal",)), Record(2, "a van", ("vehicle", "red"))]
@@ -330,9 +312,6 @@ def test_each_kind(inputs):
         assert [(each.text, each.labels) for each in found] == [(each.text, each.labels) for each in expected]
         assert sum(told) <= size_of(path)
     assert size_of(inputs[2]) == len("a fox")
-
-
-def test_several_as_one(inputs):
     dataset = load_dataset(inputs)
     assert dataset.train.texts == ["a fox", "a van", "a van", "a fox"]
     assert dataset.label_names == ["animal", "red", "vehicle"]
@@ -367,8 +346,10 @@ def write(path, compression="snappy", **columns):
 @pytest.mark.skipif(find_spec("pyarrow") is None, reason="pyarrow is not installed")
 class TestParquet:
     def test_written_and_read(self, tmp_path):
-        write_parquet(tmp_path / "a.parquet", PARQUET)
-        assert list(iter_parquet(tmp_path / "a.parquet")) == PARQUET
+        path, told = tmp_path / "a.parquet", list[int]()
+        write_parquet(path, PARQUET)
+        assert list(iter_parquet(path, progress=told.append)) == PARQUET
+        assert 0 < sum(told) <= path.stat().st_size
         dataset = load_dataset(tmp_path / "a.parquet")
         assert (dataset.format, dataset.label_names) == ("Parquet", ["animal", "é"])
 
@@ -379,9 +360,7 @@ class TestParquet:
             ("a", ("1", "2"), "x"), ("b", (), None), ("c", ("2",), "z"),
         ]  # fmt: skip
         assert [each.labels for each in iter_parquet(path, Columns("body"), need_labels=False)] == [(), (), ()]
-
-    def test_one_label_each(self, tmp_path):
-        path = write(tmp_path / "a.parquet", text=["a"], labels=["red, dark"])
+        path = write(tmp_path / "b.parquet", text=["a"], labels=["red, dark"])  # one label each
         assert next(iter_parquet(path)).labels == ("red, dark",)
 
     @pytest.mark.parametrize(
@@ -390,10 +369,7 @@ class TestParquet:
             ({"text": ["a"]}, "found the columns 'text'; wanted a column 'labels', or --label-column"),
             ({"body": ["a"], "labels": [["x"]]}, "wanted a column 'text', or --text-column"),
             ({"text": [1], "labels": [["x"]]}, "a.parquet:1: found 'text' of type int; wanted a string"),
-            (
-                {"text": ["a"], "labels": [[0.5]]},
-                "1: found 'labels' of type list of float; wanted a list of strings",
-            ),
+            ({"text": ["a"], "labels": [[0.5]]}, "1: found 'labels' of type list of float; wanted a list of str"),
             ({"text": ["a"], "labels": [["x\ty"]]}, "a label name with a tab"),
         ],
     )
@@ -416,12 +392,6 @@ class TestParquet:
         (tmp_path / "b.parquet").write_bytes(b"PAR1 and nothing else PAR1")
         with pytest.raises(DataError, match=r"b\.parquet: found no readable Parquet"):
             load_dataset(tmp_path / "b.parquet")
-
-    def test_progress(self, tmp_path):
-        write_parquet(tmp_path / "a.parquet", PARQUET)
-        told: list[int] = []
-        list(iter_parquet(tmp_path / "a.parquet", progress=told.append))
-        assert 0 < sum(told) <= (tmp_path / "a.parquet").stat().st_size
 
     def test_without_its_extra(self, tmp_path, monkeypatch):
         write_parquet(tmp_path / "a.parquet", PARQUET)

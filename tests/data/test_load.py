@@ -12,7 +12,7 @@ from tests.data.layouts import put
 from circlet.data import Dataset, Split, load_dataset
 from circlet.data.load import FORMAT_NAMES, UnrecognizedError, find_text_file, recognize
 from circlet.data.matrices import write_matrices, write_sparse_text, write_xmc
-from circlet.data.records import Columns, Record, is_annif, write_records
+from circlet.data.records import Columns, Record, write_records
 from circlet.errors import DataError, ParameterError
 
 SHARED = Path(__file__).resolve().parents[2] / ".." / "shared" / "data"
@@ -83,11 +83,8 @@ def test_one_file_with_split_files(tmp_path):
     (tmp_path / "small_tstSplit.txt").unlink()
     with pytest.raises(DataError, match=r"found small_trSplit\.txt but no small_tstSplit\.txt; wanted small_tst"):
         load_dataset(tmp_path)
-
-
-def test_split_files_without_data(tmp_path):
-    for part in ("tr", "tst"):
-        (tmp_path / f"small_{part}Split.txt").write_text("1\n")
+    (tmp_path / "small_tstSplit.txt").write_text("2 3\n")
+    (tmp_path / "small_data.txt").unlink()
     with pytest.raises(DataError, match=r"found small_trSplit\.txt but no small_data\.txt; wanted the data file"):
         load_dataset(tmp_path)
 
@@ -133,16 +130,6 @@ def test_text_pair(tmp_path, kind, suffix, caplog):
     assert dataset.n_features is None
 
 
-@pytest.mark.parametrize("kind", TEXT_FILES)
-def test_content_decides_not_the_name(tmp_path, kind):
-    write_records(tmp_path / "documents.dat", RECORDS, kind)
-    path = tmp_path / "documents.dat"
-    dataset = load_dataset(path)
-    assert recognize(path) == kind
-    assert find_text_file(path, Columns()) == (path, kind)
-    assert (dataset.name, dataset.test) == ("documents", None)
-
-
 def test_lone_matrix_files(tmp_path):
     write_xmc(tmp_path / "a.txt.gz", X, Y)
     dataset = load_dataset(str(tmp_path / "a.txt.gz"))
@@ -178,19 +165,16 @@ def test_label_files(tmp_path):
     write_matrices(tmp_path, Dataset("d", Split(X, Y)))
     (tmp_path / "labels.tsv").write_text("u:1\tbank\nu:2\tbank\n")
     assert load_dataset(tmp_path).label_names == ["bank (u:1)", "bank (u:2)"]
-    (tmp_path / "labels.tsv").write_text("u:1\tbank\n")
-    with pytest.raises(DataError, match=r"labels\.tsv: found 1 label names; wanted one for each of 2 labels"):
-        load_dataset(tmp_path)
-    (tmp_path / "labels.tsv").write_text("u:1\tbank\nu:2\tmoney\tx\n")
-    with pytest.raises(DataError, match=r"labels\.tsv:2: found 'money\\tx', a label name with a tab"):
-        load_dataset(tmp_path)
-    (tmp_path / "labels.tsv").unlink()
-    (tmp_path / "labels.txt").write_text("a\nb\tc\n")
-    with pytest.raises(DataError, match=r"labels\.txt:2: found a tab in .*; wanted one label name per line"):
-        load_dataset(tmp_path)
-    (tmp_path / "labels.txt").write_text("a\na\n")
-    with pytest.raises(DataError, match=r"labels\.txt: found the label name 'a' twice"):
-        load_dataset(tmp_path)
+    for name, content, message in (
+        ("labels.tsv", "u:1\tbank\n", r"labels\.tsv: found 1 label names; wanted one for each of 2 labels"),
+        ("labels.tsv", "u:1\tbank\nu:2\tmoney\tx\n", r"labels\.tsv:2: found 'money\\tx', a label name with a tab"),
+        ("labels.txt", "a\nb\tc\n", r"labels\.txt:2: found a tab in .*; wanted one label name per line"),
+        ("labels.txt", "a\na\n", r"labels\.txt: found the label name 'a' twice"),
+    ):
+        (tmp_path / "labels.tsv").unlink(missing_ok=True)
+        put(tmp_path, content, name)
+        with pytest.raises(DataError, match=message):
+            load_dataset(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -293,20 +277,11 @@ class TestFindTextFile:
             assert messages[0] == messages[1]
 
 
-class TestIds:
-    def test_only_if_asked_for(self, tmp_path):
-        path = tmp_path / "a.csv"
-        path.write_text("id,text,labels\nd1,a text,x\n,another,y\n", encoding="utf-8")
-        assert load_dataset(path).train.ids is None
-        assert load_dataset(path, ids=True).train.ids == ["d1", 1]
-        assert load_dataset(path, text_column="id", ids=True).train.ids is None  # it is the text
-
-    def test_a_faulty_one_matters_only_then(self, tmp_path):
-        path = tmp_path / "a.jsonl"
-        path.write_text('{"id": 1.5, "text": "a text", "labels": ["x"]}\n', encoding="utf-8")
-        assert load_dataset(path).train.n == 1
-        with pytest.raises(DataError, match="'id' of type float"):
-            load_dataset(path, ids=True)
+def test_ids_only_if_asked_for(tmp_path):
+    path = put(tmp_path, "id,text,labels\nd1,a text,x\n,another,y\n", "a.csv")
+    assert load_dataset(path).train.ids is None
+    assert load_dataset(path, ids=True).train.ids == ["d1", 1]
+    assert load_dataset(path, text_column="id", ids=True).train.ids is None  # it is the text
 
 
 @pytest.mark.parametrize(
@@ -326,17 +301,15 @@ class TestIds:
         ("labels\ttext\nred\ta fox\n", "tsv"),
         ("a fox\t<http://example.org/red>\n", "annif"),
         ("a fox\tyso:p1 yso:p2\n", "annif"),
+        ("\ufefftext,labels\na,b\n", "csv"),
     ],
 )
 @pytest.mark.parametrize("packed", [False, True], ids=["plain", "gzip"])
 def test_by_content(tmp_path, content, kind, packed):
-    data = gzip.compress(content.encode()) if packed else content  # no suffix says so
-    assert recognize(put(tmp_path, data)) == kind
+    path = put(tmp_path, gzip.compress(content.encode()) if packed else content)  # no suffix says so
+    assert recognize(path) == kind
+    assert find_text_file(path, Columns()) == ((path, kind) if kind in TEXT_FILES else None)
     assert kind in FORMAT_NAMES
-
-
-def test_a_byte_order_mark_is_skipped(tmp_path):
-    assert recognize(put(tmp_path, "\ufefftext,labels\na,b\n")) == "csv"
 
 
 def test_the_name_of_the_text_column(tmp_path):
@@ -365,20 +338,6 @@ def test_a_name_decides_where_content_does_not(tmp_path, name, kind):
 def test_files_without_data(tmp_path, content, message):
     with pytest.raises(DataError, match=message):
         recognize(put(tmp_path, content))
-
-
-@pytest.mark.parametrize(
-    ("line", "expected"),
-    [
-        ("a fox\t<http://example.org/1> <http://example.org/2>", True),
-        ("a fox\t", True),
-        ("a fox", False),
-        ("a fox\ta label", False),
-        ("a fox\t<not closed", False),
-    ],
-)
-def test_annifs_lines(line, expected):
-    assert is_annif(f"{line}\n") is expected
 
 
 @pytest.mark.parametrize("blank", [99, 100, 101, 5000])

@@ -13,7 +13,7 @@ from sklearn.datasets import load_svmlight_file
 from tests.data.layouts import put
 
 from circlet.data import matrices
-from circlet.errors import DataError, ParameterError
+from circlet.errors import DataError
 
 VALUES = st.one_of(st.just(0.0), st.floats(-(2.0**120), 2.0**120, width=32))
 
@@ -33,33 +33,21 @@ def same(a, b):
 @settings(max_examples=60)
 @given(pair=pairs(), name=st.sampled_from(["a.txt", "a.txt.gz"]))
 def test_round_trip(tmp_path_factory, pair, name):
-    path = tmp_path_factory.mktemp("xmc") / name
-    matrices.write_xmc(path, *pair)
-    X, Y = matrices.read_xmc(path)
+    folder = tmp_path_factory.mktemp("xmc")
+    matrices.write_sparse_text(folder / "trn_X_Xf.txt", pair[0])
+    assert same(matrices.read_sparse_text(folder / "trn_X_Xf.txt"), pair[0])
+    matrices.write_xmc(folder / "a.svm", *pair, header=False)
+    for read, written in zip(matrices.read_xmc(folder / "a.svm"), pair, strict=True):
+        assert read.shape[0] == written.shape[0]
+        read.resize(written.shape)  # without a header, empty last columns are lost, and nothing else
+        assert same(read, written)
+    matrices.write_xmc(folder / name, *pair)
+    X, Y = matrices.read_xmc(folder / name)
     assert same(X, pair[0])
     assert same(Y, pair[1])
     assert X.dtype == Y.dtype == np.float32
     assert X.has_sorted_indices
     assert X.data.all()
-
-
-@settings(max_examples=60)
-@given(pair=pairs())
-def test_round_trip_without_a_header_keeps_rows_and_loses_only_empty_last_columns(tmp_path_factory, pair):
-    path = tmp_path_factory.mktemp("xmc") / "a.svm"
-    matrices.write_xmc(path, *pair, header=False)
-    for read, written in zip(matrices.read_xmc(path), pair, strict=True):
-        assert read.shape[0] == written.shape[0]
-        read.resize(written.shape)
-        assert same(read, written)
-
-
-@settings(max_examples=40)
-@given(pair=pairs())
-def test_newer_form_round_trip(tmp_path_factory, pair):
-    path = tmp_path_factory.mktemp("xmc") / "trn_X_Xf.txt"
-    matrices.write_sparse_text(path, pair[0])
-    assert same(matrices.read_sparse_text(path), pair[0])
 
 
 def test_blocks_join(tmp_path):
@@ -198,14 +186,6 @@ def test_a_header_that_claims_a_trillion_rows_allocates_nothing(tmp_path):
     peak = tracemalloc.get_traced_memory()[1]
     tracemalloc.stop()
     assert peak < 2_000_000
-
-
-def test_split_rows(tmp_path):
-    path = put(tmp_path, b"3 1\n1 2\n", "a_trSplit.txt")
-    assert matrices.read_split_rows(path, 0, 3).tolist() == [2, 0]
-    assert matrices.read_split_rows(path, 1, 3).tolist() == [0, 1]
-    with pytest.raises(ParameterError, match=r"found split 2; wanted 0 to 1"):
-        matrices.read_split_rows(path, 2, 3)
 
 
 @pytest.mark.parametrize(
