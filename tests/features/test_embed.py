@@ -18,7 +18,6 @@ from hypothesis.extra.numpy import arrays
 
 from circlet.data import Dataset, Split, matrices
 from circlet.errors import DataError, MissingExtraError, ParameterError
-from circlet.features import embed as module
 from circlet.features.embed import RECORD, embed, embed_dataset, encode, load_model, with_features
 
 TRANSFORMER = "sentence_transformers.models.Transformer"
@@ -52,11 +51,15 @@ def model_folder(folder: Path, kind: str = TRANSFORMER, weights: str = "model.sa
     return folder
 
 
-def dataset(train, test=None, **options) -> Dataset:
-    def split(texts):
-        return Split(None, sp.csr_matrix(np.ones((len(texts), 1), dtype=np.float32)), list(texts))
+def dataset(train, test=None) -> Dataset:
+    """Of texts, or of rows of numbers, which get texts of their own."""
 
-    return Dataset("tiny", split(train), None if test is None else split(test), **options)
+    def split(part):
+        rows = None if isinstance(part[0], str) else sp.csr_matrix(np.array(part, dtype=np.float32))
+        texts = list(part) if rows is None else [f"text {row}" for row in range(len(part))]
+        return Split(rows, sp.csr_matrix(np.ones((len(part), 1), dtype=np.float32)), texts)
+
+    return Dataset("tiny", split(train), None if test is None else split(test))
 
 
 @pytest.fixture
@@ -109,13 +112,10 @@ def test_progress_sees_every_step():
     assert seen == [0, 2, 4]
 
 
-@pytest.mark.parametrize("size", [0, -1, 2.0, True])
-def test_a_batch_size_that_is_none(size):
-    with pytest.raises(ParameterError, match=r"`batch_size`: found .*; wanted an integer >= 1"):
-        encode(Letters(), ["a"], batch_size=size)
-
-
-def test_what_is_no_list_of_texts():
+def test_arguments_that_cannot_be_encoded():
+    for size in (0, -1, 2.0, True):
+        with pytest.raises(ParameterError, match=r"`batch_size`: found .*; wanted an integer >= 1"):
+            encode(Letters(), ["a"], batch_size=size)
     with pytest.raises(DataError, match="found one text; wanted a list"):
         encode(Letters(), "abc")
     with pytest.raises(DataError, match="text 2: found NoneType; wanted a text"):
@@ -131,9 +131,8 @@ def test_what_is_no_list_of_texts():
     ],
 )
 def test_a_model_that_gives_something_else(rows, message):
-    model = SimpleNamespace(encode=lambda texts, **_: rows)
     with pytest.raises(DataError, match=message):
-        encode(model, ["aa", "b"])
+        encode(SimpleNamespace(encode=lambda texts, **_: rows), ["aa", "b"])
 
 
 def test_embed_loads_from_the_folder_with_the_hub_switched_off(library, tmp_path):
@@ -145,33 +144,24 @@ def test_embed_loads_from_the_folder_with_the_hub_switched_off(library, tmp_path
     assert library.constants.HF_HUB_OFFLINE is False  # as it was
 
 
-def test_a_name_on_a_hub_is_refused_before_anything_is_imported(library):
-    with pytest.raises(DataError, match=r"found no such folder; wanted the folder .*nothing is downloaded"):
-        embed(["a"], "sentence-transformers/all-MiniLM-L6-v2")
-    assert library.asked == []
-
-
 def test_paths_that_are_no_model(library, tmp_path):
-    file = tmp_path / "file"
-    file.write_text("x")
-    with pytest.raises(DataError, match="file: found a file; wanted the folder"):
-        load_model(file)
+    (tmp_path / "file").write_text("x")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(DataError, match=r"empty: found no modules\.json; wanted a folder as"):
-        load_model(tmp_path / "empty")
-    with pytest.raises(DataError, match=r"found no \.safetensors file; wanted weights in that format"):
-        load_model(model_folder(tmp_path / "pickled", weights="pytorch_model.bin"))
-    with pytest.raises(DataError, match=r"modules\.json: found a module of type 'mine\.Custom'; wanted only"):
-        load_model(model_folder(tmp_path / "code", kind="mine.Custom"))
+    for path, message in (
+        ("sentence-transformers/all-MiniLM-L6-v2", "no such folder; wanted the folder .*nothing is downloaded"),
+        (tmp_path / "file", "file: found a file; wanted the folder"),
+        (tmp_path / "empty", r"empty: found no modules\.json; wanted a folder as"),
+        (model_folder(tmp_path / "pickled", weights="pytorch_model.bin"), r"found no \.safetensors file; wanted"),
+        (model_folder(tmp_path / "code", kind="mine.Custom"), r"modules\.json: found a module of type 'mine\.Cus"),
+    ):
+        with pytest.raises(DataError, match=message):
+            embed(["a"], path)
+    folder = model_folder(tmp_path / "damaged")
+    for content in (b"", b"{", b"3", b"[3]", b"[{}]", b"\xff", b"[" * 100_000):
+        (folder / "modules.json").write_bytes(content)
+        with pytest.raises(DataError, match=r"modules\.json: found no readable list of modules"):
+            load_model(folder)
     assert library.asked == []
-
-
-@pytest.mark.parametrize("content", [b"", b"{", b"3", b"[3]", b"[{}]", b"\xff", b"[" * 100_000])
-def test_a_list_of_modules_that_is_none(content, tmp_path):
-    folder = model_folder(tmp_path)
-    (folder / "modules.json").write_bytes(content)
-    with pytest.raises(DataError, match=r"modules\.json: found no readable list of modules"):
-        load_model(folder)
 
 
 def test_a_model_that_does_not_load(library, tmp_path):
@@ -192,9 +182,10 @@ def test_without_the_extra(monkeypatch, tmp_path):
 
 def test_a_dataset_becomes_files_that_the_reader_reads(library, tmp_path):
     model, folder = model_folder(tmp_path / "letters"), tmp_path / "out"
-    record = embed_dataset(dataset(["aab", "b"], ["bb"]), model, folder, batch_size=1)
+    texts = ["aab", "b\ud800"]
+    record = embed_dataset(dataset(texts, ["bb"]), model, folder, batch_size=1)
     assert sorted(path.name for path in folder.iterdir()) == ["X.trn.npy", "X.tst.npy", RECORD]
-    np.testing.assert_allclose(matrices.read_features(folder / "X.trn.npy"), expected(["aab", "b"]), atol=5e-4)
+    np.testing.assert_allclose(matrices.read_features(folder / "X.trn.npy"), expected(texts), atol=5e-4)
     np.testing.assert_allclose(matrices.read_features(folder / "X.tst.npy"), expected(["bb"]), atol=5e-4)
     assert json.loads((folder / RECORD).read_text(encoding="utf-8")) == record
     assert record["model"]["name"] == "letters"
@@ -229,24 +220,27 @@ def test_a_broken_run_goes_on_with_what_is_missing(library, tmp_path, monkeypatc
     assert list(embed_dataset(data, model, folder)["parts"]) == ["trn", "tst"]
 
 
-@pytest.mark.parametrize("change", ["texts", "model", "file", "no test"])
-def test_features_of_something_else_are_made_anew(change, library, tmp_path):
+@pytest.mark.parametrize(
+    ("change", "again"),
+    [
+        ("texts", ["embedding train"]),
+        ("model", ["embedding train", "embedding test"]),
+        ("file", ["embedding train"]),
+        ("no test", []),
+    ],
+)
+def test_features_of_something_else_are_made_anew(change, again, library, tmp_path):
     model, folder = model_folder(tmp_path / "m"), tmp_path / "out"
-    embed_dataset(dataset(["a", "b"], ["ab"]), model, folder)
-    new = dataset(["a", "bbb" if change == "texts" else "b"], None if change == "no test" else ["ab"])
+    embed_dataset(dataset(["ab", "c"], ["ab"]), model, folder)
+    # The same letters, split differently
+    new = dataset(["a", "bc"] if change == "texts" else ["ab", "c"], None if change == "no test" else ["ab"])
     if change == "model":
         (model / "model.safetensors").write_bytes(b"others")
     if change == "file":
         (folder / "X.trn.npy").write_bytes(b"damaged")
     seen = []
     record = embed_dataset(new, model, folder, progress=lambda words, steps: seen.append(words) or steps)
-    again = {
-        "texts": ["embedding train"],
-        "model": ["embedding train", "embedding test"],
-        "file": ["embedding train"],
-        "no test": [],
-    }
-    assert seen == again[change]
+    assert seen == again
     assert list(record["parts"]) == (["trn"] if change == "no test" else ["trn", "tst"])
     assert (folder / "X.tst.npy").exists() == (change != "no test")
     np.testing.assert_allclose(np.load(folder / "X.trn.npy"), expected(new.train.texts), atol=5e-4)
@@ -283,18 +277,13 @@ def test_a_record_that_is_none(content, library, tmp_path):
 
 def test_a_dataset_without_texts(library, tmp_path):
     Y = sp.csr_matrix(np.ones((1, 1), dtype=np.float32))
-    rows, texts = Split(sp.csr_matrix(np.ones((1, 2), dtype=np.float32)), Y), Split(None, Y, ["a"])
+    rows = Split(sp.csr_matrix(np.ones((1, 2), dtype=np.float32)), Y)
     with pytest.raises(DataError, match=r"d: found in memory, without texts for its train rows; wanted .*JSONL"):
         embed_dataset(Dataset("d", rows), model_folder(tmp_path / "m"), tmp_path / "out")
-    both = Dataset("d", Split(rows.X, Y, texts.texts), rows)
+    both = Dataset("d", Split(rows.X, Y, ["a"]), rows)
     with pytest.raises(DataError, match=r"texts for its test rows; wanted .*test_raw_texts\.txt"):
         embed_dataset(both, model_folder(tmp_path / "m"), tmp_path / "out")
     assert not (tmp_path / "out").exists()
-
-
-def test_texts_split_differently_have_different_digests():
-    assert module._digest(["ab", "c"]) != module._digest(["a", "bc"])
-    assert module._digest(["\ud800"]) != module._digest([])
 
 
 @pytest.mark.skipif(find_spec("sentence_transformers") is None, reason="sentence-transformers is not installed")
@@ -320,15 +309,6 @@ def test_the_real_library(tmp_path, monkeypatch):
     np.testing.assert_allclose(rows, [[0.6, 0.8], np.array([3, 6]) / 45**0.5, [0, 1]], atol=5e-4)
 
 
-def of_rows(X_train, X_test=None) -> Dataset:
-    def split(X):
-        X = None if X is None else sp.csr_matrix(np.array(X, dtype=np.float32))
-        n = 2 if X is None else X.shape[0]
-        return Split(X, sp.csr_matrix(np.ones((n, 1), dtype=np.float32)), [f"text {row}" for row in range(n)])
-
-    return Dataset("tiny", split(X_train), None if X_test is None else split(X_test))
-
-
 def write(folder, **arrays):
     folder.mkdir(exist_ok=True)
     for part, rows in arrays.items():
@@ -336,7 +316,7 @@ def write(folder, **arrays):
     return folder
 
 
-TINY = of_rows([[3, 0, 4], [0, 0, 0]], [[0, 2, 0]])
+TINY = dataset([[3, 0, 4], [0, 0, 0]], [[0, 2, 0]])
 
 
 def test_dense_rows_take_the_place_of_sparse_ones(tmp_path):
@@ -381,42 +361,36 @@ def test_both_is_what_stacking_unit_rows_gives(tmp_path_factory, data, n, sparse
     assert made.data.all()
 
 
-def test_no_test_rows_need_no_file(tmp_path):
-    made = with_features(of_rows([[1, 0]]), write(tmp_path, trn=[[1, 2]]), "both")
+def test_rows_without_test_rows_or_without_other_features(tmp_path):
+    write(tmp_path, trn=[[1, 2], [3, 4]])
+    made = with_features(dataset([[1, 0], [0, 1]]), tmp_path, "both")
     assert made.test is None
     assert made.n_features == 4
-
-
-def test_text_datasets_take_dense_features_alone(tmp_path):
-    write(tmp_path, trn=[[1], [2]])
-    texts = of_rows(None)
-    assert with_features(texts, tmp_path, "dense").n_features == 1
+    texts = dataset(["a", "b"])
+    assert with_features(texts, tmp_path, "dense").n_features == 2
     with pytest.raises(DataError, match="tiny: found in memory, without features; wanted features"):
         with_features(texts, tmp_path, "both")
-
-
-def test_an_archive_with_one_array_will_do(tmp_path):
+    # An archive with one array will do.
+    (tmp_path / "X.trn.npy").unlink()
     np.savez(tmp_path / "X.trn.npz", np.ones((2, 3), dtype=np.float16))
-    assert with_features(of_rows(None), tmp_path, "dense").train.X.dtype == np.float32
+    assert with_features(texts, tmp_path, "dense").train.X.dtype == np.float32
 
 
 def test_what_does_not_fit(tmp_path):
-    with pytest.raises(ParameterError, match="`mode`: found 'sparse'; wanted one of dense, both"):
-        with_features(TINY, tmp_path, "sparse")
-    with pytest.raises(DataError, match=r"found no X\.trn\.npy; wanted dense features of 2 rows"):
-        with_features(TINY, tmp_path / "nowhere")
+    def refused(error, message, folder=tmp_path, **options):
+        with pytest.raises(error, match=message):
+            with_features(TINY, folder, **options)
+
+    refused(ParameterError, "`mode`: found 'sparse'; wanted one of dense, both", mode="sparse")
+    refused(DataError, r"found no X\.trn\.npy; wanted dense features of 2 rows", tmp_path / "nowhere")
     write(tmp_path, trn=[[1, 2], [3, 4]])
-    with pytest.raises(DataError, match=r"found no X\.tst\.npy; wanted dense features of 1 rows"):
-        with_features(TINY, tmp_path)
-    write(tmp_path, tst=[[1, 2], [3, 4]])
-    with pytest.raises(DataError, match=r"X\.tst\.npy: found 2 rows; wanted one for each of the 1 rows"):
-        with_features(TINY, tmp_path)
-    write(tmp_path, tst=[[1, 2, 3]])
-    with pytest.raises(DataError, match=r"found 2 columns in X\.trn and 3 in X\.tst; wanted the same"):
-        with_features(TINY, tmp_path)
-    write(tmp_path, tst=[[1, np.nan]])
-    with pytest.raises(DataError, match=r"X\.tst\.npy: found nan at row 1"):
-        with_features(TINY, tmp_path)
+    refused(DataError, r"found no X\.tst\.npy; wanted dense features of 1 rows")
+    for rows, message in (
+        ([[1, 2], [3, 4]], r"X\.tst\.npy: found 2 rows; wanted one for each of the 1 rows"),
+        ([[1, 2, 3]], r"found 2 columns in X\.trn and 3 in X\.tst; wanted the same"),
+        ([[1, np.nan]], r"X\.tst\.npy: found nan at row 1"),
+    ):
+        write(tmp_path, tst=rows)
+        refused(DataError, message)
     sp.save_npz(tmp_path / "X.trn.npz", sp.csr_matrix(np.eye(2)))
-    with pytest.raises(DataError, match=r"X\.trn\.npz: found a sparse matrix; wanted dense features"):
-        with_features(TINY, tmp_path)
+    refused(DataError, r"X\.trn\.npz: found a sparse matrix; wanted dense features")

@@ -40,82 +40,62 @@ def as_array(X) -> np.ndarray:
     return X.toarray() if sp.issparse(X) else X
 
 
-class TestByHand:
-    @pytest.mark.parametrize("kind", MAKE)
-    @pytest.mark.parametrize("scaling", EXPECTED)
-    def test_scaling(self, scaling, kind):
-        X = MAKE[kind](ROWS)
-        scaled = Scaling(scaling).fit(X).transform(X)
-        np.testing.assert_allclose(as_array(scaled), EXPECTED[scaling], rtol=1e-6)
-        assert scaled.dtype == np.float32
-        assert sp.issparse(scaled) == sp.issparse(X)
-        if sp.issparse(scaled):
-            assert scaled.format == "csr"
-
-    def test_standard(self):
-        X = np.array([[1, 5], [3, 5], [5, 5]], dtype=np.float32)
-        scaled = Scaling("standard").fit(X).transform(X)
-        np.testing.assert_allclose(scaled, [[-(1.5**0.5), 0], [0, 0], [1.5**0.5, 0]], rtol=1e-6)
-        assert scaled.dtype == np.float32
-
-    def test_negative_values_keep_their_sign_under_the_root(self):
-        for make in (np.array, sp.csr_matrix):
-            X = make(np.array([[-9, 16]], dtype=np.float32))
-            np.testing.assert_allclose(as_array(Scaling("sqrt").fit(X).transform(X)), [[-0.6, 0.8]], rtol=1e-6)
-
-    def test_new_rows_are_scaled_by_what_fitting_saw(self):
-        features = Scaling("standard").fit(np.array([[0, 0], [2, 4]], dtype=np.float32))
-        np.testing.assert_allclose(features.transform(np.array([[3, 0]])), [[2, -1]])
-        features = Scaling("tfidf").fit(sp.csr_matrix(ROWS))
-        np.testing.assert_allclose(
-            features.transform(sp.csr_matrix([[1.0, 1.0, 1.0]])).toarray(), unit(IDF[None]), rtol=1e-6
-        )
-
-    @pytest.mark.parametrize(("kind", "chosen"), [("csr", "sqrt"), ("dense", "standard")])
-    def test_auto_chooses_by_kind(self, kind, chosen):
-        assert Scaling().fit(MAKE[kind](ROWS)).kind == chosen
+@pytest.mark.parametrize("kind", MAKE)
+@pytest.mark.parametrize("scaling", EXPECTED)
+def test_by_hand(scaling, kind):
+    X = MAKE[kind](ROWS)
+    scaled = Scaling(scaling).fit(X).transform(X)
+    np.testing.assert_allclose(as_array(scaled), EXPECTED[scaling], rtol=1e-6)
+    assert scaled.dtype == np.float32
+    assert sp.issparse(scaled) == sp.issparse(X)
+    if sp.issparse(scaled):
+        assert scaled.format == "csr"
 
 
-@pytest.mark.parametrize("scaling", SCALINGS)
-@pytest.mark.parametrize("kind", ["dense", "csr"])
-class TestManners:
-    def fitted(self, scaling: str, kind: str) -> tuple[Scaling, object]:
-        if scaling == "standard" and kind == "csr":
-            pytest.skip("standard is for dense rows")
-        X = MAKE[kind](ROWS)
-        return Scaling(scaling).fit(X), X
+def test_standard_by_hand():
+    X = np.array([[1, 5], [3, 5], [5, 5]], dtype=np.float32)
+    features = Scaling("standard").fit(X)
+    np.testing.assert_allclose(features.transform(X), [[-(1.5**0.5), 0], [0, 0], [1.5**0.5, 0]], rtol=1e-6)
+    assert features.transform(X).dtype == np.float32
+    # New rows are scaled by what fitting saw.
+    features = Scaling("standard").fit(np.array([[0, 0], [2, 4]], dtype=np.float32))
+    np.testing.assert_allclose(features.transform(np.array([[3, 0]])), [[2, -1]])
 
-    def test_the_callers_matrix_is_left_alone(self, scaling, kind):
-        features, X = self.fitted(scaling, kind)
-        features.transform(X)
-        np.testing.assert_array_equal(as_array(X), ROWS)
 
-    def test_a_matrix_that_cannot_be_written_to(self, scaling, kind):
-        features, X = self.fitted(scaling, kind)
-        expected = as_array(features.transform(X))
-        for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
-            array.flags.writeable = False
-        np.testing.assert_array_equal(as_array(features.transform(X)), expected)
+def test_negative_values_keep_their_sign_under_the_root():
+    for make in (np.array, sp.csr_matrix):
+        X = make(np.array([[-9, 16]], dtype=np.float32))
+        np.testing.assert_allclose(as_array(Scaling("sqrt").fit(X).transform(X)), [[-0.6, 0.8]], rtol=1e-6)
 
-    def test_zero_rows_stay_zero(self, scaling, kind):
-        if scaling == "standard":
-            pytest.skip("standard shifts")
-        features, X = self.fitted(scaling, kind)
-        assert not as_array(features.transform(X))[1].any()
 
-    def test_no_rows(self, scaling, kind):
-        features, X = self.fitted(scaling, kind)
-        assert features.transform(X[:0]).shape == (0, 3)
+@pytest.mark.parametrize(("kind", "chosen"), [("csr", "sqrt"), ("dense", "standard")])
+def test_auto_chooses_by_kind(kind, chosen):
+    assert Scaling().fit(MAKE[kind](ROWS)).kind == chosen
 
-    def test_a_row_does_not_depend_on_the_others(self, scaling, kind):
-        features, X = self.fitted(scaling, kind)
-        np.testing.assert_array_equal(as_array(features.transform(X[2:3])), as_array(features.transform(X))[2:3])
 
-    def test_state_makes_the_same_features(self, scaling, kind):
-        features, X = self.fitted(scaling, kind)
-        again = Scaling.restore(features.kind, features.arrays, 3)
-        np.testing.assert_array_equal(as_array(again.transform(X)), as_array(features.transform(X)))
-        assert all(array.dtype == np.float32 for array in features.arrays.values())
+@pytest.mark.parametrize(
+    ("scaling", "kind"),
+    [
+        (scaling, kind)
+        for scaling in SCALINGS
+        for kind in ("dense", "csr")
+        if (scaling, kind) != ("standard", "csr")
+    ],
+)
+def test_manners(scaling, kind):
+    X = MAKE[kind](ROWS)
+    features = Scaling(scaling).fit(X)
+    for array in (X.data, X.indices, X.indptr) if sp.issparse(X) else (X,):
+        array.flags.writeable = False  # the caller's matrix is left alone
+    scaled = as_array(features.transform(X))
+    assert scaling == "standard" or not scaled[1].any()  # empty rows stay empty; standard shifts them
+    # A row does not depend on others, or on any.
+    np.testing.assert_array_equal(as_array(features.transform(X[2:3])), scaled[2:3])
+    assert features.transform(X[:0]).shape == (0, 3)
+    np.testing.assert_array_equal(as_array(X), ROWS)
+    again = Scaling.restore(features.kind, features.arrays, 3)
+    np.testing.assert_array_equal(as_array(again.transform(X)), scaled)
+    assert all(array.dtype == np.float32 for array in features.arrays.values())
 
 
 LARGE = float(np.float32(1e30))
@@ -126,10 +106,9 @@ finite = arrays.arrays(np.float32, shapes, elements=st.floats(-LARGE, LARGE, wid
 @pytest.mark.parametrize("scaling", SCALINGS)
 @given(rows=finite)
 @settings(max_examples=60)
-def test_sparse_equals_dense_and_is_finite(scaling, rows):
+def test_sparse_equals_dense_and_has_norm_one(scaling, rows):
     features = Scaling(scaling).fit(rows)
     dense = features.transform(rows)
-    assert np.isfinite(dense).all()
     if scaling != "standard":
         sparse = Scaling(scaling).fit(sp.csr_matrix(rows)).transform(sp.csr_matrix(rows)).toarray()
         np.testing.assert_allclose(sparse, dense, rtol=1e-5, atol=1e-6)
@@ -165,37 +144,36 @@ def test_finite_rows_stay_finite(scaling, matrices):
         assert all(np.isfinite(array).all() for array in features.arrays.values())
 
 
-class TestStandardOfExtremeColumns:
-    @pytest.mark.parametrize("least", [1e-45, 1e-40, 2e-38])
-    def test_a_deviation_whose_inverse_float32_cannot_hold(self, least):
+@pytest.mark.parametrize(
+    ("column", "expected"),
+    [
+        ([0, 1e-35], [-1, 1]),  # small, but not too small to be scaled
+        ([-FLOAT32.max, FLOAT32.max, FLOAT32.max], [-(2**0.5), 0.5**0.5, 0.5**0.5]),
+    ],
+)
+def test_standard_of_extreme_columns(column, expected):
+    X = np.array(column, dtype=np.float32)[:, None]
+    np.testing.assert_allclose(Scaling("standard").fit(X).transform(X)[:, 0], expected, rtol=1e-5)
+
+
+def test_standard_of_columns_that_are_almost_constant():
+    for least in (1e-45, 1e-40, 2e-38):  # float32 cannot hold the inverse of the deviation
         X = np.array([[0], [least]], dtype=np.float32)
         features = Scaling("standard").fit(X)
         assert features.arrays["scale"] == 1
         assert np.abs(features.transform(X)).max() <= least
+    X = np.full((1001, 1), 0.1)  # in doubles, their deviation comes out as 1.4e-17
+    features = Scaling("standard").fit(X)
+    assert features.arrays["scale"] == 1
+    assert not features.transform(X).any()
+    neighbors = np.array([[1e6], [np.nextafter(np.float32(1e6), np.float32(2e6))]], dtype=np.float32)
+    assert Scaling("standard").fit(neighbors).arrays["scale"] > 1
 
-    def test_a_small_deviation_is_scaled(self):
-        X = np.array([[0], [1e-35]], dtype=np.float32)
-        np.testing.assert_allclose(Scaling("standard").fit(X).transform(X), [[-1], [1]], rtol=1e-5)
 
-    def test_a_constant_column_whose_mean_is_rounded(self):
-        X = np.full((1001, 1), 0.1)  # in doubles, their deviation comes out as 1.4e-17
-        features = Scaling("standard").fit(X)
-        assert features.arrays["scale"] == 1
-        assert not features.transform(X).any()
-
-    def test_neighboring_numbers_are_no_constant_column(self):
-        X = np.array([[1e6], [np.nextafter(np.float32(1e6), np.float32(2e6))]], dtype=np.float32)
-        assert Scaling("standard").fit(X).arrays["scale"] > 1
-
-    def test_the_largest_numbers(self):
-        X = np.array([[-FLOAT32.max], [FLOAT32.max], [FLOAT32.max]])
-        scaled = Scaling("standard").fit(X).transform(X)
-        np.testing.assert_allclose(scaled, [[-(2**0.5)], [0.5**0.5], [0.5**0.5]], rtol=1e-5)
-
-    def test_a_new_value_too_large_for_float32_becomes_the_largest(self):
-        features = Scaling("standard").fit(np.array([[0], [0.002]], dtype=np.float32))
-        scaled = features.transform(np.array([[1e38], [-1e38], [0.001]], dtype=np.float32))
-        np.testing.assert_allclose(scaled, [[FLOAT32.max], [-FLOAT32.max], [0]], atol=1e-6)
+def test_a_new_value_too_large_for_float32_becomes_the_largest():
+    features = Scaling("standard").fit(np.array([[0], [0.002]], dtype=np.float32))
+    scaled = features.transform(np.array([[1e38], [-1e38], [0.001]], dtype=np.float32))
+    np.testing.assert_allclose(scaled, [[FLOAT32.max], [-FLOAT32.max], [0]], atol=1e-6)
 
 
 @pytest.mark.parametrize("make", [np.array, sp.csr_matrix])
@@ -217,52 +195,51 @@ def test_an_entry_stored_in_two_parts_counts_as_their_sum():
     assert X.nnz == 3
 
 
-class TestErrors:
-    def test_standard_on_sparse_rows(self):
-        with pytest.raises(
-            ParameterError, match="standard would make sparse rows dense: choose l2, sqrt or tfidf"
-        ):
-            Scaling("standard").fit(sp.csr_matrix(ROWS))
+@pytest.mark.parametrize(
+    ("scaling", "arrays"),
+    [
+        ("l2", {"idf": np.ones(3)}),
+        ("tfidf", {}),
+        ("tfidf", {"idf": np.ones(2)}),
+        ("tfidf", {"idf": np.ones((3, 1))}),
+        ("standard", {"mean": np.ones(3)}),
+        ("standard", {"mean": np.ones(3), "scale": np.ones(4)}),
+    ],
+)
+def test_arrays_that_do_not_fit_are_not_restored(scaling, arrays):
+    message = rf"found the arrays .* for the scaling {scaling}; wanted .* of 3 numbers"
+    with pytest.raises(DataError, match=message):
+        Scaling.restore(scaling, arrays, 3)
 
-    def test_restoring_an_unknown_scaling(self):
-        with pytest.raises(DataError, match=r"found the scaling 'auto'; wanted one of none, l2"):
-            Scaling.restore("auto", {}, 3)
 
-    @pytest.mark.parametrize(
-        ("scaling", "arrays"),
-        [
-            ("l2", {"idf": np.ones(3)}),
-            ("tfidf", {}),
-            ("tfidf", {"idf": np.ones(2)}),
-            ("tfidf", {"idf": np.ones((3, 1))}),
-            ("standard", {"mean": np.ones(3)}),
-            ("standard", {"mean": np.ones(3), "scale": np.ones(4)}),
-        ],
-    )
-    def test_restoring_arrays_that_do_not_fit(self, scaling, arrays):
-        with pytest.raises(
-            DataError, match=rf"found the arrays .* for the scaling {scaling}; wanted .* of 3 numbers"
-        ):
-            Scaling.restore(scaling, arrays, 3)
-
-    @pytest.mark.parametrize("kind", [["l2"], None, 2, "minmax"])
-    def test_unknown(self, kind):
+def test_unknown_scalings():
+    for kind in (["l2"], None, 2, "minmax"):
         with pytest.raises(
             ParameterError, match=r"`scaling`: found .*; wanted auto or one of none, l2, sqrt, tfidf, standard"
         ):
             Scaling(kind)
+    with pytest.raises(DataError, match=r"found the scaling 'auto'; wanted one of none, l2"):
+        Scaling.restore("auto", {}, 3)
+    with pytest.raises(ParameterError, match="standard would make sparse rows dense: choose l2, sqrt or tfidf"):
+        Scaling("standard").fit(sp.csr_matrix(ROWS))
 
 
 STORED = sp.csr_matrix([[0, 3, 4], [0, 0, 0], [5, 0, 0]], dtype=np.float64)
 
 
-def test_of_a_matrix():
-    rows = Entries.of(STORED)
+@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil"])
+def test_entries_of_a_matrix(form):
+    rows = Entries.of(STORED.asformat(form))
     assert rows.n == 3
     assert rows.starts.tolist() == [0, 2, 2, 3]
     assert rows.columns.tolist() == [1, 2, 0]
     assert rows.values.tolist() == [3, 4, 5]
     assert rows.values.dtype == np.float32
+    np.testing.assert_array_equal(rows.matrix(3).toarray(), STORED.toarray())
+    for first, last in ((0, 3), (0, 1), (1, 2), (1, 3), (3, 3)):
+        part = rows.part(first, last)
+        assert part.n == last - first
+        np.testing.assert_array_equal(part.matrix(3).toarray(), STORED[first:last].toarray())
 
 
 def test_columns_come_in_order_and_once():
@@ -271,18 +248,6 @@ def test_columns_come_in_order_and_once():
     assert rows.columns.tolist() == [0, 2]
     assert rows.values.tolist() == [2, 5]
     assert messy.indices.tolist() == [2, 0, 2]  # the caller's matrix stays as it is
-
-
-@pytest.mark.parametrize("form", ["csr", "csc", "coo", "lil"])
-def test_every_form(form):
-    np.testing.assert_array_equal(Entries.of(STORED.asformat(form)).matrix(3).toarray(), STORED.toarray())
-
-
-@pytest.mark.parametrize(("first", "last"), [(0, 3), (0, 1), (1, 2), (1, 3), (3, 3)])
-def test_parts(first, last):
-    part = Entries.of(STORED).part(first, last)
-    assert part.n == last - first
-    np.testing.assert_array_equal(part.matrix(3).toarray(), STORED[first:last].toarray())
 
 
 @pytest.mark.parametrize(("starts", "columns"), [("int32", "int32"), ("int64", "int32"), ("int64", "int64")])
@@ -296,23 +261,19 @@ def test_products_by_hand(starts, columns):
     assert product.dtype == np.float32
 
 
-class TestNorms:
-    def test_by_hand(self):
-        rows = Entries.of(STORED)
-        assert row_norms(rows.values, rows.starts).tolist() == [5, 1, 5]
-        values = rows.values.astype(np.float64)
-        divide_by_norms(values, rows.starts)
-        assert values.tolist() == [0.6, 0.8, 1]
+def test_norms_by_hand():
+    rows = Entries.of(STORED)
+    assert row_norms(rows.values, rows.starts).tolist() == [5, 1, 5]
+    values = rows.values.astype(np.float64)
+    divide_by_norms(values, rows.starts)
+    assert values.tolist() == [0.6, 0.8, 1]
+    beyond_float32 = np.array([3e30, 4e30, 3e-30, 4e-30], dtype=np.float32)
+    assert row_norms(beyond_float32, np.array([0, 2, 4])) == pytest.approx([5e30, 5e-30])
 
-    def test_beyond_float32(self):
-        values = np.array([3e30, 4e30, 3e-30, 4e-30], dtype=np.float32)
-        assert row_norms(values, np.array([0, 2, 4])) == pytest.approx([5e30, 5e-30])
 
-    @given(
-        st.lists(arrays.arrays(np.float32, st.integers(0, 40), elements=st.floats(-9, 9, width=32)), min_size=1)
-    )
-    def test_a_row_has_the_same_norm_alone_to_the_bit(self, rows):
-        starts = np.cumsum([0, *map(len, rows)])
-        together = row_norms(np.concatenate(rows), starts)
-        alone = [row_norms(row, np.array([0, len(row)]))[0] for row in rows]
-        assert together.tolist() == alone
+@given(st.lists(arrays.arrays(np.float32, st.integers(0, 40), elements=st.floats(-9, 9, width=32)), min_size=1))
+def test_a_row_has_the_same_norm_alone_to_the_bit(rows):
+    starts = np.cumsum([0, *map(len, rows)])
+    together = row_norms(np.concatenate(rows), starts)
+    alone = [row_norms(row, np.array([0, len(row)]))[0] for row in rows]
+    assert together.tolist() == alone

@@ -14,81 +14,58 @@ from circlet.features import TextVectorizer
 from circlet.features.vectorizer import Characters, Vocabulary, Words, occurrences, origins, word_pattern
 
 
-class TestWords:
-    @pytest.mark.parametrize(
-        ("shortest", "longest", "expected"),
-        [
-            (1, 1, ["one", "two", "one"]),
-            (1, 2, ["one", "two", "one", "one two", "two one"]),
-            (2, 3, ["one two", "two one", "one two one"]),
-            (4, 9, []),
-        ],
-    )
-    def test_runs(self, shortest, longest, expected):
-        assert Words(shortest, longest)("one, two; one") == expected
-
-    def test_no_words(self):
-        assert Words(1, 3)("!?") == []
-
-    @given(st.text(st.characters(max_codepoint=127)))
-    def test_ascii_has_a_pattern_of_its_own_that_finds_the_same(self, text):
-        assert Words(1, 1)(text) == re.compile(word_pattern()).findall(text)
+def test_runs_of_words():
+    text = "one, two; one"
+    assert Words(1, 1)(text) == ["one", "two", "one"]
+    assert Words(1, 2)(text) == ["one", "two", "one", "one two", "two one"]
+    assert Words(2, 3)(text) == ["one two", "two one", "one two one"]
+    assert Words(4, 9)(text) == Words(1, 3)("!?") == []
 
 
-class TestCharacters:
-    def test_words_have_a_space_at_both_ends(self):
-        assert Characters(2, 2)("ab  c") == [" a", "ab", "b ", " c", "c "]
-
-    def test_runs_do_not_leave_their_word(self):
-        assert Characters(3, 4)("ab c") == [" ab", "ab ", " ab ", " c "]
-
-    def test_a_word_too_short_counts_once(self):
-        assert Characters(5, 7)("ab\tcdef") == [" ab ", " cdef", "cdef ", " cdef "]
-
-    def test_nothing(self):
-        assert Characters(1, 3)(" \n ") == []
+@given(st.text(st.characters(max_codepoint=127)))
+def test_ascii_has_a_pattern_of_its_own_that_finds_the_same(text):
+    assert Words(1, 1)(text) == re.compile(word_pattern()).findall(text)
 
 
-class TestVocabulary:
-    def test_by_hand(self):
-        vocabulary = Vocabulary(["b", "a", "d"])
-        for text, expected in {
-            "a b a c": [(0, 1), (1, 2)],
-            "": [],
-            "d": [(2, 1)],
-            "c e": [],
-            "d d": [(2, 2)],
-        }.items():
-            columns, times = vocabulary.count(text, Words(1, 1))
-            assert list(zip(columns.tolist(), times.tolist(), strict=True)) == expected
+def test_runs_of_characters():
+    assert Characters(2, 2)("ab  c") == [" a", "ab", "b ", " c", "c "]  # words have a space at both ends
+    assert Characters(3, 4)("ab c") == [" ab", "ab ", " ab ", " c "]  # and runs do not leave them
+    assert Characters(5, 7)("ab\tcdef") == [" ab ", " cdef", "cdef ", " cdef "]  # one too short counts once
+    assert Characters(1, 3)(" \n ") == []
 
-    @given(st.lists(st.text("ab é日", max_size=12), max_size=6), st.sampled_from([Words(1, 2), Characters(1, 3)]))
-    def test_the_same_as_counting_terms(self, texts, terms):
-        vocabulary = Vocabulary(["a", "b", "aa", " a", "é", "日", "a b", "b a", "ab "])
-        for text in texts:
-            wanted = Counter(term for term in terms(text) if term in vocabulary.terms)
-            columns, times = vocabulary.count(text, terms)
-            assert columns.tolist() == sorted(columns.tolist())
-            assert {vocabulary.terms[c]: t for c, t in zip(columns, times, strict=True)} == wanted
 
-    def test_what_it_remembers_is_bounded_and_changes_nothing(self):
-        vocabulary, terms = Vocabulary(["a", "b"], cache_size=3), Characters(1, 1)
-        for text in ("a b", "ba ab aab", "a", "aa bb ab ba b"):
-            columns, times = vocabulary.count(text, terms)
-            assert times.tolist() == [text.count("ab"[column]) for column in columns.tolist()]
-            assert len(vocabulary.cache) <= 3
+def test_counts_by_hand():
+    vocabulary = Vocabulary(["b", "a", "d"])
+    for text, expected in (("a b a c", [(0, 1), (1, 2)]), ("d d", [(2, 2)]), ("c e", []), ("", [])):
+        columns, times = vocabulary.count(text, Words(1, 1))
+        assert list(zip(columns.tolist(), times.tolist(), strict=True)) == expected
 
-    def test_pickled(self):
-        vocabulary = Vocabulary(["b", "a"])
-        vocabulary.count("ab", Characters(1, 1))
-        copied = pickle.loads(pickle.dumps(vocabulary))
-        assert copied.terms == ["b", "a"]
-        assert copied.cache == {}
-        assert copied.lookup(["a", "x"]).tolist() == [1, -1]
 
-    def test_whether_terms_differ(self):
-        assert Vocabulary(["a", "b"]).all_different
-        assert not Vocabulary(["a", "a"]).all_different
+@given(st.lists(st.text("ab é日", max_size=12), max_size=6), st.sampled_from([Words(1, 2), Characters(1, 3)]))
+def test_counts_are_those_of_terms(texts, terms):
+    vocabulary = Vocabulary(["a", "b", "aa", " a", "é", "日", "a b", "b a", "ab "])
+    for text in texts:
+        wanted = Counter(term for term in terms(text) if term in vocabulary.terms)
+        columns, times = vocabulary.count(text, terms)
+        assert columns.tolist() == sorted(columns.tolist())
+        assert {vocabulary.terms[c]: t for c, t in zip(columns, times, strict=True)} == wanted
+
+
+def test_what_it_remembers_is_bounded_and_changes_nothing():
+    vocabulary, terms = Vocabulary(["a", "b"], cache_size=3), Characters(1, 1)
+    for text in ("a b", "ba ab aab", "a", "aa bb ab ba b"):
+        columns, times = vocabulary.count(text, terms)
+        assert times.tolist() == [text.count("ab"[column]) for column in columns.tolist()]
+        assert len(vocabulary.cache) <= 3
+
+
+def test_a_pickled_vocabulary_forgets_its_cache():
+    vocabulary = Vocabulary(["b", "a"])
+    vocabulary.count("ab", Characters(1, 1))
+    copied = pickle.loads(pickle.dumps(vocabulary))
+    assert copied.terms == ["b", "a"]
+    assert copied.cache == {}
+    assert copied.lookup(["a", "x"]).tolist() == [1, -1]
 
 
 #: Letters whose normal or lower form is longer or shorter, or depends on what is beside them.
@@ -106,7 +83,7 @@ def found_by(text: str, known: str, **parameters) -> dict[str, list[tuple[int, i
     return {names[column]: spans for column, spans in vectorizer.spans(text).items()}
 
 
-def test_by_hand():
+def test_spans_by_hand():
     text = "Fox, the RED\u3000fox; ﬁx"
     words = found_by(text, "the red fox fix", word_ngrams=(1, 2))
     assert words == {
