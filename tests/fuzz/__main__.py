@@ -18,11 +18,10 @@ import os
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterable
+from collections.abc import Iterable
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import Any
 from unittest import mock
 
 # One thread: the numbers are small, and a forked process has no other threads of its parent's.
@@ -53,7 +52,7 @@ def main() -> None:
         if options.only:
             made = [each for each in made if options.only in each.name]
         expected = {each.name: each.intact(folder / "intact").ask() for each in made}
-        run = partial(_run, seed=options.seed, subjects=made, expected=expected)
+        run = partial(run_case, seed=options.seed, subjects=made, expected=expected)
         if options.case is not None:
             print(json.dumps(asdict(run(options.case, folder, _show)), indent=1, ensure_ascii=False))
             return
@@ -79,10 +78,6 @@ def all_subjects(folder: Path) -> list[Subject]:
     with mock.patch("time.perf_counter", itertools.count().__next__):
         made = models.subjects(folder)  # first: the others use them
     return [*made, *datasets.subjects(folder / "data"), *datasets.of_commands(folder), *rows.subjects(folder)]
-
-
-def _run(number: int, folder: Path, tell: Callable[[Outcome], object], **shared: Any) -> Outcome:
-    return run_case(number, folder=folder, tell=tell, **shared)
 
 
 def _show(about: Outcome) -> None:

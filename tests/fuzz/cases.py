@@ -12,7 +12,7 @@ import traceback
 import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from multiprocessing.connection import Connection, wait
 from pathlib import Path
 from random import Random
@@ -64,11 +64,12 @@ class Outcome:
 
 def run_case(
     number: int,
+    folder: Path,
+    tell: Callable[[Outcome], object],
+    *,
     seed: int,
     subjects: Sequence[Subject],
     expected: dict[str, Any],
-    folder: Path,
-    tell: Callable[[Outcome], object],
     clock: Callable[[], float] = time.process_time,
 ) -> Outcome:
     """Carry out a case in this folder; `expected` are the answers of undamaged subjects by their names.
@@ -81,9 +82,10 @@ def run_case(
     trial = subject.damaged(folder / "case", random)
     about = Outcome(number, subject.name, trial.mutation, trial.details, "started")
     tell(about)
-    start, before = clock(), _memory_now()
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # forgets the most that there was so far
+    start, before = clock(), _memory("VmRSS")
     outcome, message = _asked(trial, expected[subject.name])
-    seconds, memory = clock() - start, max(0, _status("VmHWM") - before)
+    seconds, memory = clock() - start, max(0, _memory("VmHWM") - before)
     if outcome in GOOD and memory > MEMORY:
         outcome = "large"
     if outcome in GOOD and seconds > SECONDS:
@@ -119,16 +121,8 @@ def _where(error: BaseException) -> str:
     return f"{type(error).__name__}: {str(error)[:300]} ({places})"
 
 
-# Memory, as Linux counts it
-
-
-def _memory_now() -> int:
-    """Bytes of this process; the most that it has had so far is forgotten."""
-    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
-    return _status("VmRSS")
-
-
-def _status(name: str) -> int:
+def _memory(name: str) -> int:
+    """Bytes of this process, as Linux counts them."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return 1024 * next(int(line.split()[1]) for line in lines if line.startswith(name + ":"))
 
@@ -143,10 +137,19 @@ Run = Callable[[int, Path, Callable[[Outcome], object]], Outcome]
 class _Worker:
     process: Any
     pipe: Connection
-    at: Outcome
-    #: When it got its case, and how long it had had the processor before.
-    since: float
-    before: float
+    #: What is known of its case, when it got it, and how long it had had the processor before.
+    at: Outcome = field(init=False)
+    since: float = field(init=False)
+    before: float = field(init=False)
+
+    def give(self, number: int, now: float) -> None:
+        self.at, self.since, self.before = Outcome(number, "?", "?", "", "started"), now, self.state()[1]
+        self.pipe.send(number)
+
+    def state(self) -> tuple[str, float]:
+        """What the process does, in Linux's letters, and the seconds that it has had the processor."""
+        about = Path(f"/proc/{self.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
+        return about[0], (int(about[11]) + int(about[12])) / os.sysconf("SC_CLK_TCK")
 
 
 def outcomes(
@@ -162,12 +165,17 @@ def outcomes(
     another takes its place.
     """
     left, started = iter(numbers), 0
+    context = multiprocessing.get_context("fork")
     workers: list[_Worker] = []
     while True:
         while len(workers) < jobs and (number := next(left, None)) is not None:
-            worker = _started(run, folder / f"worker-{started}", number, clock())
+            ours, theirs = context.Pipe()
+            process = context.Process(target=_work, args=(run, folder / f"worker-{started}", theirs), daemon=True)
+            process.start()
+            theirs.close()
             started += 1
-            workers.append(worker)
+            workers.append(_Worker(process, ours))
+            workers[-1].give(number, clock())
         if not workers:
             return
         wait([worker.pipe for worker in workers], timeout=0.5)
@@ -177,21 +185,12 @@ def outcomes(
                 continue
             yield outcome
             if outcome.outcome in ("crash", "hang") or (number := next(left, None)) is None:
-                _end(worker)
+                worker.process.kill()
+                worker.process.join()
+                worker.pipe.close()
                 workers.remove(worker)
             else:
-                _give(worker, number, clock())
-
-
-def _started(run: Run, folder: Path, number: int, now: float) -> _Worker:
-    context = multiprocessing.get_context("fork")
-    ours, theirs = context.Pipe()
-    process = context.Process(target=_work, args=(run, folder, theirs), daemon=True)
-    process.start()
-    theirs.close()
-    worker = _Worker(process, ours, _unknown(number), 0.0, 0.0)
-    _give(worker, number, now)
-    return worker
+                worker.give(number, clock())
 
 
 def _work(run: Run, folder: Path, pipe: Connection) -> None:
@@ -199,16 +198,11 @@ def _work(run: Run, folder: Path, pipe: Connection) -> None:
 
     # Twice what a case may take, so that most that is too large is measured, and the machine is still safe. An
     # allocation beyond fails at once.
-    most = _status("VmSize") + 2 * MEMORY
+    most = _memory("VmSize") + 2 * MEMORY
     resource.setrlimit(resource.RLIMIT_AS, (most, most))
     folder.mkdir(parents=True)
     while (number := pipe.recv()) is not None:
         pipe.send(run(number, folder, pipe.send))
-
-
-def _give(worker: _Worker, number: int, now: float) -> None:
-    worker.at, worker.since, worker.before = _unknown(number), now, _state(worker)[1]
-    worker.pipe.send(number)
 
 
 def _outcome(worker: _Worker, taken: float) -> Outcome | None:
@@ -222,27 +216,11 @@ def _outcome(worker: _Worker, taken: float) -> Outcome | None:
         worker.process.join()
         code = worker.process.exitcode
         return replace(worker.at, outcome="crash", seconds=taken, message=f"the process ended with status {code}")
-    state, busy = _state(worker)
+    state, busy = worker.state()
     # One that others keep from the processor neither sleeps nor computes.
     if busy - worker.before > PATIENCE or (state == "S" and taken > PATIENCE):
         return replace(worker.at, outcome="hang", seconds=taken, message="killed")
     return None
-
-
-def _state(worker: _Worker) -> tuple[str, float]:
-    """What a process does, in Linux's letters, and the seconds that it has had the processor."""
-    about = Path(f"/proc/{worker.process.pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()
-    return about[0], (int(about[11]) + int(about[12])) / os.sysconf("SC_CLK_TCK")
-
-
-def _unknown(number: int) -> Outcome:
-    return Outcome(number, "?", "?", "", "started")
-
-
-def _end(worker: _Worker) -> None:
-    worker.process.kill()
-    worker.process.join()
-    worker.pipe.close()
 
 
 # What became of all cases, as JSON and as a table

@@ -76,18 +76,13 @@ def _remove(folder: Path) -> None:
 
 
 def _make(special: Special, path: Path) -> None:
+    elsewhere = {Special.LOOP: path.name, Special.DANGLING: "nowhere", Special.PARENT: "."}
     if special is Special.FIFO:
         os.mkfifo(path)
     elif special is Special.FOLDER:
         path.mkdir()
-    elif special is Special.LOOP:
-        path.symlink_to(path.name)
-    elif special is Special.DANGLING:
-        path.symlink_to("nowhere")
-    elif special is Special.PARENT:
-        path.symlink_to(".")
     else:
-        path.symlink_to(special.value.removeprefix("link to "))
+        path.symlink_to(elsewhere.get(special, special.value.removeprefix("link to ")))
 
 
 # Mutations
@@ -167,21 +162,9 @@ OF_BYTES: dict[str, Callable[[bytes, Random], bytes]] = {
 }
 #: How often each mutation is chosen. Bombs and long lines take long to make.
 WEIGHTS = {
-    "flip": 12,
-    "cut": 8,
-    "insert": 10,
-    "repeat": 5,
-    "blank": 4,
-    "move": 4,
-    "claim": 40,
-    "swap": 6,
-    "exchange": 2,
-    "missing": 2,
-    "extra": 2,
-    "special": 4,
-    "bomb": 0.3,
-    "long line": 0.3,
-}
+    "flip": 12, "cut": 8, "insert": 10, "repeat": 5, "blank": 4, "move": 4, "claim": 40, "swap": 6, "exchange": 2,
+    "missing": 2, "extra": 2, "special": 4, "bomb": 0.3, "long line": 0.3,
+}  # fmt: skip
 
 
 def mutate(tree: Tree, others: Sequence[Tree], random: Random) -> tuple[str, str]:
@@ -208,10 +191,9 @@ def _change(tree: Tree, kind: str, name: str, files: list[str], others: Sequence
             return False
         tree[name] = changed
     elif kind == "swap":
-        found = [other for other in others if name in other]
-        if not found:
+        if not (found := [other[name] for other in others if name in other]):
             return False
-        tree[name] = random.choice(found)[name]
+        tree[name] = random.choice(found)
     elif kind == "exchange":
         other = random.choice(files)
         tree[name], tree[other] = tree[other], tree[name]
@@ -251,11 +233,8 @@ class Subject(Protocol):
     name: str
     weight: float
 
-    def intact(self, folder: Path) -> Trial:
-        """A trial of the subject as it should be, in this folder."""
-
-    def damaged(self, folder: Path, random: Random) -> Trial:
-        """A trial of a damaged copy, in this folder."""
+    def intact(self, folder: Path) -> Trial: ...
+    def damaged(self, folder: Path, random: Random) -> Trial: ...
 
 
 @dataclass
@@ -277,7 +256,6 @@ class FolderSubject:
     weight: float = 1.0
 
     def intact(self, folder: Path) -> Trial:
-        """A trial of the folder as it should be."""
         write_tree(self.tree, folder)
         return Trial("none", "", lambda: self.answer(folder), self.exact)
 

@@ -21,20 +21,15 @@ from circlet.data.pydocs import PyDoc, PyDocs, cached_pydocs
 from circlet.data.records import Columns, Record, iter_records, iter_stream, write_records
 
 
-def _mapped(folder: Path) -> None:
-    write_matrices(folder, Dataset("d", Split(X, Y), Split(X, Y)), mapped=True)
-
-
 def _zipped_npz(folder: Path) -> None:
     write_matrices(folder, Dataset("d", Split(X, Y)))
-    (folder / "labels.txt.gz").write_bytes(
-        gzip.compress("".join(f"name {n}\n" for n in range(7)).encode(), mtime=0)
-    )
+    names = "".join(f"name {n}\n" for n in range(7))
+    (folder / "labels.txt.gz").write_bytes(gzip.compress(names.encode(), mtime=0))
 
 
 #: How to write folders besides those that other tests damage.
 MORE: dict[str, Callable[[Path], Any]] = {
-    "mapped": _mapped,
+    "mapped": lambda folder: write_matrices(folder, Dataset("d", Split(X, Y), Split(X, Y)), mapped=True),
     "npz-names-gz": _zipped_npz,
     "svmlight-gz": lambda folder: write_xmc(folder / "train.svm.gz", X, Y, header=False),
     "csv-gz": lambda folder: write_records(folder / "train.csv.gz", RECORDS, "csv"),
@@ -42,7 +37,7 @@ MORE: dict[str, Callable[[Path], Any]] = {
     "annif-gz": lambda folder: write_records(folder / "train.tsv.gz", RECORDS, "annif"),
 }
 #: The formats whose documents are read one at a time too.
-STREAMED = {"jsonl": "jsonl", "csv": "csv", "tsv": "tsv", "fasttext": "fasttext", "annif": "annif"}
+STREAMED = ("jsonl", "csv", "tsv", "fasttext", "annif")
 
 
 def subjects(folder: Path) -> list[FolderSubject]:
@@ -53,16 +48,14 @@ def subjects(folder: Path) -> list[FolderSubject]:
         (folder / name).mkdir(parents=True)
         write(folder / name)
         trees[name] = read_tree(folder / name)
-    found = [
-        FolderSubject(
-            f"data, {name}", tree, [each for each in trees.values() if each is not tree], _loaded, exact=False
-        )
-        for name, tree in trees.items()
-    ]
-    for name, kind in STREAMED.items():
+    found = []
+    for name, tree in trees.items():
+        others = [each for each in trees.values() if each is not tree]
+        found.append(FolderSubject(f"data, {name}", tree, others, _loaded, exact=False))
+    for name in STREAMED:
         file = next(iter(trees[name]))
         for how, answer in (("records", _records), ("stream", _stream)):
-            ask = partial(answer, file=file, kind=kind)
+            ask = partial(answer, file=file, kind=name)
             found.append(FolderSubject(f"data, {name}, {how}", trees[name], [], ask, exact=False, weight=0.5))
     return [*found, _cache(folder / "pydocs")]
 
@@ -131,11 +124,14 @@ def of_commands(folder: Path) -> list[FolderSubject]:
         if model == "text-0":
             write_records(folder / file, records, file.partition(".")[2])
         tree = {file: (folder / file).read_bytes()}
-        for name, ask in (("predicted", _predicted), ("evaluated", _evaluated)):
-            answer = partial(ask, model=folder / model)
-            found.append(FolderSubject(f"data in {file}, {name}", tree, [], answer, exact=False, weight=0.4))
-        for name, alone in (("described", _described), ("trained on", _trained)):
-            found.append(FolderSubject(f"data in {file}, {name}", tree, [], alone, exact=False, weight=0.2))
+        answers: dict[str, tuple[Callable[[Path], Any], float]] = {
+            "predicted": (partial(_predicted, model=folder / model), 0.4),
+            "evaluated": (partial(_evaluated, model=folder / model), 0.4),
+            "described": (lambda data: command("datasets", "info", str(data)), 0.2),
+            "trained on": (_trained, 0.2),
+        }
+        for name, (answer, weight) in answers.items():
+            found.append(FolderSubject(f"data in {file}, {name}", tree, [], answer, exact=False, weight=weight))
     return found
 
 
@@ -155,10 +151,6 @@ def _evaluated(folder: Path, model: Path) -> Any:
     found = json.loads(command("evaluate", str(model), str(folder), "--json"))
     assert all(0 <= value <= 1 for name, value in found.items() if "@" in name), "a measure is out of range"
     return {name: value for name, value in found.items() if name not in ("model", "data")}
-
-
-def _described(folder: Path) -> Any:
-    return command("datasets", "info", str(folder))
 
 
 def _trained(folder: Path) -> Any:

@@ -65,25 +65,22 @@ def subjects(folder: Path) -> list[FolderSubject]:
     }
     kinds = {name: "texts" if "text" in name else "dense" if "dense" in name else "sparse" for name in _MAKERS}
     found = []
+    data = {each: _data(folder, each) for each in ("texts", "dense")}
     for kind in _MAKERS:
         tree, others = trees[kind, 0], [trees[kind, 1], *(trees[other, 0] for other in _MAKERS if other != kind)]
-        questions: dict[str, tuple[Callable[[Path], Any], float]] = {
-            "used": (partial(_used, rows=documents(kinds[kind], 2)), 2.0)
-        }
+        of, rows = kinds[kind], documents(kinds[kind], 2)
+        questions: dict[str, tuple[Callable[[Path], Any], float]] = {"used": (partial(_used, rows=rows), 2.0)}
         if kind.startswith("estimator"):
-            questions["by torch"] = (partial(_used_by_torch, rows=documents(kinds[kind], 2)), 0.5)
+            questions["by torch"] = (partial(_used_by_torch, rows=rows), 0.5)
         if kind in ("text", "dense, two members"):
-            questions["trained further"] = (partial(_trained_further, data=_data(folder, kinds[kind])), 0.2)
+            questions["trained further"] = (partial(_trained_further, data=data[of]), 0.2)
         if kind in ("matrix", "text, int8"):
-            questions["compressed"] = (partial(_compressed, rows=documents(kinds[kind], 2)), 0.5)
-            questions["info"] = (_described, 0.5)
+            questions |= {"compressed": (partial(_compressed, rows=rows), 0.5), "info": (_described, 0.5)}
         if kind == "matrix":
-            questions["searched"] = (_searched, 0.3)
-            questions["exported"] = (_exported, 0.3)
+            questions |= {"searched": (_searched, 0.3), "exported": (_exported, 0.3)}
         for question, (answer, weight) in questions.items():
-            found.append(
-                FolderSubject(f"{kind} model, {question}", tree, others, answer, reseal=reseal, weight=weight)
-            )
+            name = f"{kind} model, {question}"
+            found.append(FolderSubject(name, tree, others, answer, reseal=reseal, weight=weight))
     with _small_is_large():
         large = [_saved(_MAKERS["matrix"](seed), folder / f"large-{seed}") for seed in (0, 1)]
     found.append(FolderSubject("large model, verified", large[0], large[1:], _verified))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import warnings
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -18,6 +19,7 @@ import circlet
 
 ODD_NUMBERS = [np.nan, np.inf, -np.inf, 1e39, -1.0, 0.0, 1e-45, 3.4e38]
 ODD_INDICES = [-1, F, F + 1, 2**31 - 1, -(2**31), 7]
+ODD_TYPES = ["f8", "f2", "i4", "u1", "?", "c8", "O", "S3", "U3", "i8", "M8[s]", ">f4"]
 ODD_LABELS: list[Any] = [
     None, True, 0, -1, 7, 2**70, 0.5, float("nan"), "", " ", "a\nb", "a\tb", "\0", "\ud800", "é", "e\u0301", b"a",
     ["x"], ("a",), {"a"}, {"a": 1}, object(), np.float32(3), np.int8(3), np.str_("a"), np.datetime64("2020"),
@@ -47,19 +49,14 @@ class RowsSubject:
     weight: float = 1.0
 
     def intact(self, folder: Path) -> Trial:
-        """Nothing to compare with: what is odd here has no intact answer."""
+        # Nothing to compare with: what is odd here has no intact answer.
         return Trial("none", "", lambda: None, exact=False)
 
     def damaged(self, folder: Path, random: Random) -> Trial:
-        """Odd rows."""
         with warnings.catch_warnings():
             warnings.simplefilter("ignore")  # making them is not what is tested
             mutation, rows = self.change(random)
-        return Trial(mutation, _shown(rows), lambda: self.ask(rows, random), exact=False)
-
-
-def _shown(rows: Any) -> str:
-    return repr(rows)[:200].replace("\n", " ")
+        return Trial(mutation, repr(rows)[:200].replace("\n", " "), lambda: self.ask(rows, random), exact=False)
 
 
 def subjects(folder: Path) -> list[RowsSubject]:
@@ -74,43 +71,37 @@ def subjects(folder: Path) -> list[RowsSubject]:
     ):
         saved = folder / f"{name} 0".replace(" ", "-")
         tagger = circlet.load(saved)
-        found.append(RowsSubject(f"{kind} rows for a tagger", change, _tagging(tagger), 0.7))
-        found.append(RowsSubject(f"options of a tagger of {kind} rows", odd_options(kind), _suggest(tagger), 0.4))
+        found.append(RowsSubject(f"{kind} rows for a tagger", change, partial(_tag, tagger), 0.7))
+        odd = partial(odd_options, kind)
+        found.append(RowsSubject(f"options of a tagger of {kind} rows", odd, partial(_suggest, tagger), 0.4))
         learned = circlet.CircletClassifier.load(saved)
-        found.append(RowsSubject(f"{kind} rows for an estimator", change, _tagging(learned), 0.5))
+        found.append(RowsSubject(f"{kind} rows for an estimator", change, partial(_tag, learned), 0.5))
     found.append(RowsSubject("labels for fit", odd_labels, _fit))
     for name, change in (("sparse rows", odd_sparse), ("dense rows", odd_dense), ("texts", odd_texts)):
-        found.append(RowsSubject(f"{name} for fit", _with_labels(change), _fit, 0.5))
+        found.append(RowsSubject(f"{name} for fit", partial(_with_labels, change), _fit, 0.5))
     return found
 
 
 # What is asked
 
 
-def _tagging(tagger: Any) -> Callable[[Any, Random], Any]:
+def _tag(tagger: Any, rows: Any, random: Random) -> Any:
     """Asks a tagger in one of its ways."""
-
-    def ask(rows: Any, random: Random) -> Any:
-        way = random.choice(["suggest", "predict_proba", "predict", "decision_function"])
-        if way == "suggest":
-            sound(*tagger.suggest(rows, k=3))
-        elif way == "predict_proba":
-            chances = tagger.predict_proba(rows)
-            sound(chances, chances)
-        else:
-            getattr(tagger, way)(rows)
-        return "answered"
-
-    return ask
+    way = random.choice(["suggest", "predict_proba", "predict", "decision_function"])
+    if way == "suggest":
+        sound(*tagger.suggest(rows, k=3))
+    elif way == "predict_proba":
+        chances = tagger.predict_proba(rows)
+        sound(chances, chances)
+    else:
+        getattr(tagger, way)(rows)
+    return "answered"
 
 
-def _suggest(tagger: Any) -> Callable[[Any, Random], Any]:
-    def ask(given: tuple[Any, dict[str, Any]], random: Random) -> Any:
-        rows, options = given
-        sound(*tagger.suggest(rows, **options))
-        return "answered"
-
-    return ask
+def _suggest(tagger: Any, given: tuple[Any, dict[str, Any]], random: Random) -> Any:
+    rows, options = given
+    sound(*tagger.suggest(rows, **options))
+    return "answered"
 
 
 def _fit(given: tuple[Any, Any], random: Random) -> Any:
@@ -127,18 +118,14 @@ def _fit(given: tuple[Any, Any], random: Random) -> Any:
     return "answered"
 
 
-def _with_labels(odd: Callable[[Random], tuple[str, Any]]) -> Callable[[Random], tuple[str, Any]]:
+def _with_labels(odd: Callable[[Random], tuple[str, Any]], random: Random) -> tuple[str, Any]:
     """Odd rows, and good labels for as many."""
-
-    def change(random: Random) -> tuple[str, Any]:
-        mutation, rows = odd(random)
-        try:
-            n = rows.shape[0] if hasattr(rows, "shape") and rows.ndim else len(rows)
-        except TypeError:
-            n = 1
-        return mutation, (rows, [[NAMES[i % 3]] for i in range(n)])
-
-    return change
+    mutation, rows = odd(random)
+    try:
+        n = rows.shape[0] if hasattr(rows, "shape") and rows.ndim else len(rows)
+    except TypeError:
+        n = 1
+    return mutation, (rows, [[NAMES[i % 3]] for i in range(n)])
 
 
 # What is odd
@@ -157,9 +144,7 @@ def odd_sparse(random: Random) -> tuple[str, Any]:
     elif kind == "value":
         X.data[at] = np.float32(random.choice(ODD_NUMBERS))
     elif kind == "type":
-        X.data = X.data.astype(
-            random.choice(["f8", "f2", "i4", "u1", "?", "c8", "O", "S3", "U3", "i8", "M8[s]", ">f4"])
-        )
+        X.data = X.data.astype(random.choice(ODD_TYPES))
     elif kind == "format":
         X = X.asformat(random.choice(["csc", "coo", "lil", "dok", "bsr", "dia"]))
         if X.format in ("coo", "csc") and random.random() < 0.5:
@@ -185,13 +170,12 @@ def odd_dense(random: Random) -> tuple[str, Any]:
     if kind == "value":
         X[random.randrange(len(X)), random.randrange(F)] = np.float32(random.choice(ODD_NUMBERS))
     elif kind == "type":
-        X = X.astype(random.choice(["f8", "f2", "i4", "u1", "?", "c8", "O", "S3", "U3", ">f4", "M8[s]", "i8"]))
+        X = X.astype(random.choice(ODD_TYPES))
         if X.dtype == object:
             X[0, 0] = random.choice([None, "a", [1], 10**400, object(), 1j])
     elif kind == "shape":
-        X = np.zeros(
-            random.choice([(0, F), (3, F + 1), (3, 0), (F,), (2, 2, F), (), (0,), (1, F)]), dtype=np.float32
-        )
+        shape = random.choice([(0, F), (3, F + 1), (3, 0), (F,), (2, 2, F), (), (0,), (1, F)])
+        X = np.zeros(shape, dtype=np.float32)
     elif kind == "layout":
         X = random.choice([X.T.copy().T, X[::-1], X[:, ::-1], np.ma.masked_array(X), X.view(), np.matrix(X)])
         if isinstance(X, np.ndarray) and random.random() < 0.5:
@@ -258,12 +242,8 @@ def odd_labels(random: Random) -> tuple[str, Any]:
     return kind, (X, lists)
 
 
-def odd_options(kind: str) -> Callable[[Random], tuple[str, Any]]:
+def odd_options(kind: str, random: Random) -> tuple[str, Any]:
     """Good rows of a kind, and options with one that is unusual."""
-
-    def change(random: Random) -> tuple[str, Any]:
-        chosen = random.sample(sorted(ODD_OPTIONS), random.choice([1, 1, 2]))
-        options = {name: random.choice(ODD_OPTIONS[name]) for name in chosen}
-        return f"{', '.join(chosen)}", (documents(kind, 2), options)
-
-    return change
+    chosen = random.sample(sorted(ODD_OPTIONS), random.choice([1, 1, 2]))
+    options = {name: random.choice(ODD_OPTIONS[name]) for name in chosen}
+    return ", ".join(chosen), (documents(kind, 2), options)

@@ -12,9 +12,12 @@ from functools import partial
 from pathlib import Path
 from random import Random
 
+import numpy as np
 import pytest
+import safetensors.numpy
+import scipy.sparse as sp
 from tests.fuzz.cases import PATIENCE, SECONDS, outcomes, run_case
-from tests.fuzz.claims import change_json, change_npy, change_npz, change_safetensors
+from tests.fuzz.claims import claim
 from tests.fuzz.damage import FolderSubject, Special, mutate, read_tree, write_tree
 
 from circlet.errors import DataError
@@ -44,14 +47,9 @@ busy = [0.0]
 
 
 def answer(how, folder):
-    if how == "wrong":
-        return "something else"
-    if how == "error":
-        raise KeyError("a")
-    if how == "refused":
-        raise DataError("found a; wanted b")
-    if how == "message":
-        raise TwoLinesError
+    errors = {"error": KeyError("a"), "refused": DataError("found a; wanted b"), "message": TwoLinesError()}
+    if how in errors:
+        raise errors[how]
     if how == "warning":
         warnings.warn("careful", stacklevel=1)
     if how == "large":
@@ -62,7 +60,7 @@ def answer(how, folder):
         os.kill(os.getpid(), signal.SIGKILL)
     if how == "hang":
         signal.pause()
-    return "the answer"
+    return "something else" if how == "wrong" else "the answer"
 
 
 @pytest.mark.filterwarnings("ignore:.*fork:DeprecationWarning")
@@ -72,7 +70,8 @@ def test_every_failure_is_noticed(tmp_path):
     expected = dict.fromkeys(hows, "the answer")
 
     def run(number, folder, tell):
-        return run_case(number, 0, [subjects[number]], expected, folder, tell, clock=lambda: busy[0])
+        own = [subjects[number]]
+        return run_case(number, folder, tell, seed=0, subjects=own, expected=expected, clock=lambda: busy[0])
 
     now, found = [0.0], []
     for outcome in outcomes(run, range(len(hows)), tmp_path, jobs=10, clock=lambda: now[0]):
@@ -87,7 +86,9 @@ def test_every_failure_is_noticed(tmp_path):
 
 def test_what_need_not_be_exact_may_be_another(tmp_path):
     subject = FolderSubject("a", {"file": b"content"}, [], partial(answer, "wrong"), exact=False)
-    assert run_case(0, 0, [subject], {"a": "the answer"}, tmp_path, lambda about: None).outcome == "other"
+    expected = {"a": "the answer"}
+    found = run_case(0, tmp_path, lambda about: None, seed=0, subjects=[subject], expected=expected)
+    assert found.outcome == "other"
 
 
 def test_a_case_follows_from_its_number():
@@ -104,23 +105,14 @@ def test_a_case_follows_from_its_number():
 
 
 def test_claims_leave_the_rest_as_it_was(tmp_path):
-    import numpy as np
-    import safetensors.numpy
-    import scipy.sparse as sp
-
-    tensors = safetensors.numpy.save({"a": np.arange(4, dtype=np.float32)})
     np.save(tmp_path / "a.npy", np.arange(4.0))
     sp.save_npz(tmp_path / "a.npz", sp.eye(3, format="csr"))
-    for change, content in (
-        (change_json, b'{"a": 1, "b": [true, null]}'),
-        (change_safetensors, tensors),
-        (change_npy, (tmp_path / "a.npy").read_bytes()),
-        (change_npz, (tmp_path / "a.npz").read_bytes()),
-    ):
-        changed = {change(content, Random(number)) for number in range(10)}
+    (tmp_path / "a.safetensors").write_bytes(safetensors.numpy.save({"a": np.arange(4, dtype=np.float32)}))
+    (tmp_path / "a.json").write_text('{"a": 1, "b": [true, null]}')
+    for path in tmp_path.iterdir():
+        changed = {claim(path.name, path.read_bytes(), Random(number)) for number in range(10)}
         assert len(changed) > 4
-        if change is change_npy:
-            assert all(each.startswith(b"\x93NUMPY") for each in changed)
+        assert path.suffix != ".npy" or all(each.startswith(b"\x93NUMPY") for each in changed)
 
 
 def test_trees_come_back_from_the_disk(tmp_path):
