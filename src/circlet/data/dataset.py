@@ -166,7 +166,9 @@ class Dataset:
         )
 
     def validation_split(self, size: float, seed: int = 0, *, copy: bool = True) -> tuple[Split, Split]:
-        """Split the training rows into training and validation rows; the same seed gives the same split.
+        """Split the training rows into training and validation rows, both in their order.
+
+        The same seed gives the same split.
 
         Parameters
         ----------
@@ -176,11 +178,6 @@ class Dataset:
             Seed of the permutation (numpy's PCG64).
         copy : bool
             False leaves mapped training rows in their files; see `Split.take`.
-
-        Returns
-        -------
-        train, validation : Split
-            Both keep the order of the training rows.
         """
         n = self.train.n
         held_out = validation_rows(n, size, seed)

@@ -100,6 +100,7 @@ def load_dataset(
     all training data. Beside matrices, `labels.txt` (one name per line) or `labels.tsv` (identifier, tab, name)
     names the labels, and `train_raw_texts.txt` and `test_raw_texts.txt` hold the documents, one per line; each
     file name may end in `.gz`. A folder of plain texts has their labels beside them; see `circlet.data.records`.
+    Malformed data raises a `DataError`, which names the file, the line, what was found and what was wanted.
 
     Parameters
     ----------
@@ -121,11 +122,6 @@ def load_dataset(
         A vocabulary with names for labels that are URIs; see the module.
     names_language : str, optional
         The language of these names, if the vocabulary has several.
-
-    Raises
-    ------
-    DataError
-        If the data is malformed; the message names the file, the line, what was found and what was wanted.
     """
     with_ids = ids and "id" not in (text_column, label_column)
     columns = Columns(text_column, label_column, label_separator, "id" if with_ids else None)

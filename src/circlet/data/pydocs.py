@@ -202,8 +202,14 @@ def _source_files(root: Path) -> Iterator[Path]:
 
 
 def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
-    tree = _parse(path)
-    if tree is None:
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # about invalid escapes in other people's code
+            with tokenize.open(path) as file:
+                tree = ast.parse(file.read())
+    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
+        # ValueError: a wrong encoding declaration, or a null byte. The last two: code nested too deeply to parse.
+        logger.info("pydocs: skipping %s: %s", path, error)
         return
     parts = list(path.relative_to(root).with_suffix("").parts)
     if parts[-1] == "__init__":
@@ -215,18 +221,6 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
         if len(text.split()) >= 5:
             takes = (f"takes: {parameter}" for parameter in _parameters(node, kind))
             yield PyDoc(".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes])))
-
-
-def _parse(path: Path) -> ast.Module | None:
-    try:
-        with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # about invalid escapes in other people's code
-            with tokenize.open(path) as file:
-                return ast.parse(file.read())
-    except (OSError, SyntaxError, ValueError, RecursionError, MemoryError) as error:
-        # ValueError: a wrong encoding declaration, or a null byte. The last two: code nested too deeply to parse.
-        logger.info("pydocs: skipping %s: %s", path, error)
-        return None
 
 
 def _public_levels(package: str, names: list[str]) -> Iterator[str]:

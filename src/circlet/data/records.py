@@ -407,12 +407,7 @@ def parse_list(field: str) -> list[str] | None:
     return [str(item) for item in items] if all(type(item) in (str, int) for item in items) else None
 
 
-def write_records(
-    path: Path | str,
-    records: Iterable[Record],
-    kind: str,
-    columns: Columns | None = None,
-) -> None:
+def write_records(path: Path | str, records: Iterable[Record], kind: str, columns: Columns | None = None) -> None:
     """Write documents in one of `LINE_FORMATS`; compressed if the name ends in `.gz`.
 
     In CSV and TSV, labels are separated by `;` unless `columns` has another separator. Raises `DataError` for a
@@ -484,10 +479,8 @@ def line_writer(kind: str, columns: Iterable[str]) -> tuple[bytes, Callable[[dic
 
 #: The suffix of plain texts.
 TEXT_SUFFIX = ".txt"
-
 #: The suffixes of files with their labels; the first file that exists counts.
 LABEL_SUFFIXES = (".tsv", ".key")
-
 #: The first bytes of a Parquet file.
 PARQUET_MAGIC = b"PAR1"
 
@@ -616,14 +609,11 @@ def iter_stream(
     """
     columns, lines = columns or Columns(), _lines(stream, name, before_waiting)
     start: list[tuple[int, str]] = []
-    kind = None
-    for number, line in lines:
-        start.append((number, line))
-        if line.strip():
-            kind = _kind(line, columns)
+    for numbered in lines:
+        start.append(numbered)
+        if numbered[1].strip() or len(start) > 1 << 16:  # holding more empty lines could exhaust the memory
             break
-        if len(start) > 1 << 16:  # holding more empty lines could exhaust the memory
-            break
+    kind = _kind(start[-1][1], columns) if start and start[-1][1].strip() else None
     if kind is None:
         for number, line in chain(start, lines):
             yield Record(number, line.rstrip("\r\n"), ())

@@ -246,7 +246,7 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
         self.device, self.random_state, self.verbose = device, random_state, verbose
 
     def fit(self, X: Any, y: Any) -> CircletClassifier:
-        """Fit the classifier to documents and their labels.
+        """Fit the classifier to documents and their labels, and return it.
 
         Parameters
         ----------
@@ -254,11 +254,6 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             Texts, or a row of features for each document.
         y : indicator of shape (n, n_labels), list of label lists, or array of shape (n,)
             A sparse or dense matrix of zeros and ones; or lists of names, str or int; or one class per row.
-
-        Returns
-        -------
-        CircletClassifier
-            Itself.
         """
         return self._fit(X, y, None)
 
@@ -350,6 +345,8 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
     ) -> CircletClassifier:
         """Read a classifier from a folder that `save` or `circlet train` wrote.
 
+        Raises `DataError` if the folder is damaged, or is not a model's.
+
         Parameters
         ----------
         folder : Path or str
@@ -357,11 +354,6 @@ class CircletClassifier(Tagger, ClassifierMixin, BaseEstimator):  # type: ignore
             Replaces the saved device.
         encoder : torch.nn.Module, optional
             A module like the custom encoder in `fit`; the weights are loaded into a copy.
-
-        Raises
-        ------
-        DataError
-            If the folder is damaged, or is not a model's.
         """
         folder, given = Path(folder), {} if device is None else {"device": device}
         with explained(folder):

@@ -29,17 +29,10 @@ _ROWS = (list, tuple, set, frozenset, np.ndarray)
 
 @dataclass(frozen=True, eq=False)
 class Targets:
-    """The known labels, and the kind of target that they come from.
+    """The known labels, and the kind of target that they come from."""
 
-    Parameters
-    ----------
-    kind : str
-        One of `circlet.storage.contents.KINDS`.
-    classes : ndarray of shape (n_labels,)
-    """
-
-    kind: str
-    classes: npt.NDArray[Any]
+    kind: str  # one of `circlet.storage.contents.KINDS`
+    classes: npt.NDArray[Any]  # (n_labels,)
 
     @property
     def single(self) -> bool:

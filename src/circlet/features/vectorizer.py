@@ -262,8 +262,22 @@ class TextVectorizer:
         except ParameterError as error:
             raise DataError(f"{path}: {error}") from error
         vocabularies = check_terms(path, state["terms"], list(vectorizer._kinds))
-        idf = read_idf(numbers, sum(map(len, vocabularies.values())))
-        check_digest(path, state, idf, numbers.name)
+        tensors, _ = read_tensors(numbers, "numpy")
+        if list(tensors) != ["idf"]:
+            raise DataError(f"{numbers}: found tensors {list(tensors)}; wanted one, 'idf'")
+        idf, size = tensors["idf"], sum(map(len, vocabularies.values()))
+        if idf.dtype != np.float64 or idf.shape != (size,):
+            found = f"{idf.dtype} of shape {idf.shape}"
+            raise DataError(f"{numbers}: 'idf': found {found}; wanted float64 of shape ({size},), one per term")
+        if not np.isfinite(idf).all():
+            raise DataError(f"{numbers}: 'idf': found non-finite numbers; wanted finite ones")
+        ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
+        if content.endswith(ending):
+            described = content[: -len(ending)] + b"}"
+        else:  # the file was reformatted
+            described = json.dumps({name: each for name, each in state.items() if name != "sha256"}).encode()
+        if state["sha256"] != _digest(described, idf):
+            raise DataError(f"{path}: damaged, or saved at another time than {numbers.name}: the sha256 differs")
         vectorizer._fitted = _Fit(vocabularies, idf)
         return vectorizer
 
@@ -344,31 +358,6 @@ def check_terms(path: Path, terms: Any, kinds: list[str]) -> dict[str, Vocabular
     if not any(terms.values()):
         raise DataError(f"{path}: found no terms; wanted at least one")
     return vocabularies
-
-
-def read_idf(path: Path, size: int) -> npt.NDArray[np.float64]:
-    """Read `size` finite numbers from `vectorizer.safetensors`."""
-    tensors, _ = read_tensors(path, "numpy")
-    if list(tensors) != ["idf"]:
-        raise DataError(f"{path}: found tensors {list(tensors)}; wanted one, 'idf'")
-    idf: npt.NDArray[np.float64] = tensors["idf"]
-    if idf.dtype != np.float64 or idf.shape != (size,):
-        found = f"{idf.dtype} of shape {idf.shape}"
-        raise DataError(f"{path}: 'idf': found {found}; wanted float64 of shape ({size},), one per term")
-    if not np.isfinite(idf).all():
-        raise DataError(f"{path}: 'idf': found non-finite numbers; wanted finite ones")
-    return idf
-
-
-def check_digest(path: Path, state: dict[str, Any], idf: npt.NDArray[np.float64], beside: str) -> None:
-    """Raise `DataError` unless state and numbers are unchanged and from the same save."""
-    ending, content = _ending(state["sha256"]).encode(), read_bytes(path)
-    if content.endswith(ending):
-        described = content[: -len(ending)] + b"}"
-    else:  # the file was reformatted
-        described = json.dumps({name: value for name, value in state.items() if name != "sha256"}).encode()
-    if state["sha256"] != _digest(described, idf):
-        raise DataError(f"{path}: damaged, or saved at another time than {beside}: the sha256 differs")
 
 
 def _digest(described: bytes, idf: npt.NDArray[np.float64]) -> str:

@@ -69,17 +69,11 @@ def _spectrum(
 
 
 def write_spectrum(coefficients: Tensor, entries: Tensor, turns: Tensor, spectrum: Tensor) -> Tensor:
-    """Add up the rotated coefficients at each place.
+    """Add up the rotated coefficients, `(rows, n)`, at each place of the spectrum, `(rows, pairs, part)`.
 
-    Parameters
-    ----------
-    coefficients : Tensor of shape (rows, n), complex64
-    entries : Tensor of shape (layers + 1, part), int32
-        Which coefficient each layer adds at each place; −1 means no more. The last layer is all −1.
-    turns : Tensor of shape (pairs, n), complex64
-        Factors that rotate the coefficients.
-    spectrum : Tensor of shape (rows, pairs, part), complex64
-        Overwritten and returned.
+    `entries`, int32 `(layers + 1, part)`, say which coefficient each layer adds at each place; −1 means no more,
+    and the last layer is all −1. `turns`, `(pairs, n)`, rotate the coefficients. The others are complex64; the
+    spectrum is overwritten and returned.
     """
     rows, pairs, part = spectrum.shape
     # The rows of a program share its loads of turns, and its few places have few layers.
@@ -143,15 +137,9 @@ def _tournament(
 def best(scores: Tensor, offsets: Tensor, labels: Tensor, k: int) -> tuple[Tensor, Tensor]:
     """The k best labels of each row and their scores; among equal scores the lower id comes first.
 
-    One pass over the scores finds the best of each group. A tournament among the groups finds the k best.
-
-    Parameters
-    ----------
-    scores : Tensor of shape (rows, length)
-    offsets : Tensor of shape (length,)
-        Added to the scores of each column.
-    labels : Tensor of shape (length,), int32
-        The label of each column. At least k columns have distinct labels and are better than the others.
+    One pass over the scores, `(rows, length)`, finds the best of each group. A tournament among the groups finds
+    the k best. `offsets`, `(length,)`, are added to the scores. `labels`, int32 `(length,)`, are those of the
+    columns; at least k columns have distinct labels and are better than the others.
     """
     rows, length = scores.shape
     # Few enough groups that the leaders of all fit into one program's registers.

@@ -114,7 +114,10 @@ def evaluate_model(
     weights = _propensities(model, dataset, truth.shape[1])
     metrics = ("P", "PSP", "nDCG") if weights is not None else ("P", "nDCG")
     values = evaluate(truth, ids, weights, depths, metrics=metrics)
-    return Evaluation(values, part.n, unknown, truth, ids, _all_names(model, dataset), chances)
+    names = model.label_names or dataset.label_names
+    if model.label_names is not None and dataset.label_names is not None:
+        names = [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
+    return Evaluation(values, part.n, unknown, truth, ids, names, chances)
 
 
 def _with_chances(
@@ -133,13 +136,6 @@ def _with_chances(
         chance.append(found[rows, places])
     entries = (np.concatenate(chance), (np.concatenate(row), np.concatenate(label)))
     return np.concatenate(best), sp.csr_matrix(entries, shape=shape)
-
-
-def _all_names(model: Labeled, dataset: Dataset) -> list[str] | None:
-    """Return the names of the columns of `in_label_space`."""
-    if model.label_names is None or dataset.label_names is None:
-        return model.label_names or dataset.label_names
-    return [*model.label_names, *(dataset.label_names[label] for label in label_columns(model, dataset)[1])]
 
 
 def _propensities(model: Any, dataset: Dataset, n_labels: int) -> npt.NDArray[np.float64] | None:

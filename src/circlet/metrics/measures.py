@@ -309,12 +309,7 @@ def _ratio(part: float, whole: float) -> float:
 
 
 def _one(
-    name: str,
-    y_true: Matrix,
-    ranked: Matrix,
-    k: int | Iterable[int],
-    weights: Any = None,
-    normalize: bool = True,
+    name: str, y_true: Matrix, ranked: Matrix, k: int | Iterable[int], weights: Any = None, normalize: bool = True
 ) -> dict[int, float]:
     ks = _check_ks(k)
     values = evaluate(y_true, ranked, weights, ks, metrics=(name,), normalize=normalize)

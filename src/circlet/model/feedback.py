@@ -70,7 +70,7 @@ def update(
     may_grow: bool = True,
     recipe: Recipe = RECIPE,
 ) -> Update:
-    """Update a model of texts, with remembered rows, in place, as it was trained.
+    """Update a model in place: one of texts, with remembered rows.
 
     `corrections` are all corrections so far, in order, with names or URIs of labels. Only if `may_grow`, labels
     may be added.
@@ -203,7 +203,9 @@ class _Change:
                 # Scaled to the length of the outputs, so that the same ridge suits all networks.
                 length = outputs.norm(dim=1).mean()
                 self.directions = torch.nn.functional.normalize(self.codes, dim=1) * length
-                self.products = self._products(outputs)
+                by_code, by_direction = outputs @ self.codes.mT, outputs @ self.directions.mT
+                crossed, squares = self.directions @ self.codes.mT, self.directions @ self.directions.mT
+                self.products = by_code, by_direction, outputs.square().sum(dim=1), crossed, squares
                 self.length = network.head.finished(outputs[:1]).norm()
                 codes = network.head.finished(outputs[len(corrected) :])
                 # Scores that a label must exceed to be among the five best, the usual number of suggestions.
@@ -248,11 +250,6 @@ class _Change:
         norm = (square + 2 * (added * by_direction).sum(dim=1) + (added @ squares * added).sum(dim=1)).sqrt()
         similarities: Tensor = (by_code + added @ crossed) * (self.length / norm)[:, None]
         return similarities
-
-    def _products(self, outputs: Tensor) -> tuple[Tensor, ...]:
-        codes, directions = self.codes.mT, self.directions.mT
-        square = outputs.square().sum(dim=1)
-        return outputs @ codes, outputs @ directions, square, self.directions @ codes, self.directions @ directions
 
     def settle(self, unknowns: Sequence[Tensor], accepted: Tensor, share: float) -> None:
         """Set the biases of new labels so that they are among the best labels of this share of remembered rows.

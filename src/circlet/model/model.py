@@ -26,25 +26,9 @@ from circlet.scoring.arrays import Found, checked
 from circlet.scoring.ranking import Gain
 from circlet.storage import tensors
 from circlet.storage.card import model_card
-from circlet.storage.contents import (
-    Contents,
-    labels_text,
-    other_tensors,
-    read,
-    write_text_input,
-)
+from circlet.storage.contents import Contents, labels_text, other_tensors, read, write_text_input
 from circlet.storage.kept_rows import Index, Sample, write_index, write_sample
-from circlet.storage.layout import (
-    ESTIMATOR,
-    FORMAT,
-    HISTORY,
-    INDEX,
-    LABELS,
-    REMEMBERED,
-    SAMPLE,
-    URIS,
-    WEIGHTS,
-)
+from circlet.storage.layout import ESTIMATOR, FORMAT, HISTORY, INDEX, LABELS, REMEMBERED, SAMPLE, URIS, WEIGHTS
 from circlet.storage.model import BaseModel, explained
 from circlet.storage.network_spec import Member, check_shapes
 from circlet.storage.publish import publishing

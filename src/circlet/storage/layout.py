@@ -264,15 +264,12 @@ def _members(value: Any) -> bool:
     )
 
 
-#: What is stored of a decision.
-DECISION = Decision("", None, "").as_dict().keys()
-
-
 def _training(value: Any) -> bool:
     if not isinstance(value, dict) or not isinstance(value.get("decided", []), list):
         return False
     counts = (value.get(name, 0) for name in ("documents", "held_out"))
-    decided = all(isinstance(each, dict) and each.keys() == DECISION for each in value.get("decided", []))
+    names = Decision("", None, "").as_dict().keys()
+    decided = all(isinstance(each, dict) and each.keys() == names for each in value.get("decided", []))
     return decided and all(is_integer(count, 0) for count in counts)
 
 

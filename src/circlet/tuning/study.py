@@ -212,19 +212,13 @@ class Study:
     @cached_property
     def _of_presets(self) -> list[dict[str, Any]]:
         """The settings that larger presets decide differently, by rules."""
-        from circlet.settings import EFFORTS
-
-        presets = list(EFFORTS)
-        own, *others = (self._ruled(preset) for preset in presets[presets.index(self.preset) :])
-        return [{name: value for name, value in other.items() if value != own[name]} for other in others]
-
-    def _ruled(self, preset: str) -> dict[str, Any]:
         from circlet.model.plan import Decider
-        from circlet.settings import RunSettings
+        from circlet.settings import EFFORTS, RunSettings
 
-        settings = RunSettings.from_preset(preset, {}, seed=self.seed)
-        flat = Decider(self._split(0)[0], settings).by_rule().flat()
-        return {name: flat[name] for name in SETTINGS}
+        presets, split = list(EFFORTS), self._split(0)[0]
+        settings = [RunSettings.from_preset(preset, {}, seed=self.seed) for preset in presets]
+        own, *others = (Decider(split, each).by_rule().flat() for each in settings[presets.index(self.preset) :])
+        return [{name: other[name] for name in SETTINGS if other[name] != own[name]} for other in others]
 
     def _may_win(self, given: Given, best: Given) -> bool:
         """Whether these settings were not tried yet, or are ahead with draws left."""
