@@ -270,10 +270,8 @@ def _split(kind: str, seed: int = 0) -> Split:
     Y = (random.random((N, L)) < 0.3).astype(np.float32)
     noise = (random.random((N, F - L)) * (random.random((N, F - L)) < 0.4)).astype(np.float32)
     X = np.hstack([Y * 2, noise]).astype(np.float32)
-    if kind == "sparse":
-        return Split(sp.csr_matrix(X), sp.csr_matrix(Y))
-    if kind == "dense":
-        return Split(X, sp.csr_matrix(Y))
+    if kind != "texts":
+        return Split(sp.csr_matrix(X) if kind == "sparse" else X, sp.csr_matrix(Y))
     texts = [
         " ".join([*(f"label{label}" for label in np.flatnonzero(row)), *random.choice(WORDS, 3)]) for row in Y
     ]
@@ -289,22 +287,6 @@ def _trained(
     return fit(
         _split(kind), settings, label_names=NAMES if names else None, validation=_split(kind, 1), **arguments
     )
-
-
-@cache
-def _shared(kind: str = "sparse", names: bool = True, members: int = 1) -> Model:
-    return _trained(kind, names=names, members=members)
-
-
-@cache
-def _synthetic() -> Dataset:
-    return make_multilabel(1500, 800, 60, seed=0, n_test=400, labels_per_row=2, words_per_row=20)
-
-
-@cache
-def _on_synthetic(**changes: Any) -> Model:
-    network = NetworkSettings(dim=128, hidden=(64,), dropout=0.2, **changes)
-    return fit(_synthetic().train, RunSettings(network, TrainingSettings(epochs=8, batch_size=64, lr=0.01)))
 
 
 @pytest.fixture(scope="session")
@@ -339,19 +321,26 @@ def trained() -> Callable[..., Model]:
 @pytest.fixture(scope="session")
 def shared() -> Callable[..., Model]:
     """Give a trained model that tests only read."""
-    return _shared
+    return cache(_trained)
 
 
 @pytest.fixture(scope="session")
 def synthetic() -> Dataset:
     """1,500 rows to learn from and 400 to test on, of 800 features and 60 labels."""
-    return _synthetic()
+    return make_multilabel(1500, 800, 60, seed=0, n_test=400, labels_per_row=2, words_per_row=20)
 
 
 @pytest.fixture(scope="session")
-def on_synthetic() -> Callable[..., Model]:
+def on_synthetic(synthetic) -> Callable[..., Model]:
     """Give a model of the synthetic rows that tests only read."""
-    return _on_synthetic
+    training = TrainingSettings(epochs=8, batch_size=64, lr=0.01)
+
+    @cache
+    def give(**changes: Any) -> Model:
+        network = NetworkSettings(dim=128, hidden=(64,), dropout=0.2, **changes)
+        return fit(synthetic.train, RunSettings(network, training))
+
+    return give
 
 
 #: What Python reports before it changes anything on a disk.

@@ -41,8 +41,6 @@ class TestTorch:
         old = {f"_is_{name}_supported": lambda answer=answer: answer for name, answer in names.items()}
         assert has_bfloat16_instructions(SimpleNamespace(**old)) is expected
         assert has_bfloat16_instructions(SimpleNamespace(get_capabilities=lambda: names)) is expected
-
-    def test_without_an_answer_there_are_none(self):
         assert not has_bfloat16_instructions(SimpleNamespace())
 
 

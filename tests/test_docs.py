@@ -5,7 +5,9 @@ from __future__ import annotations
 import json
 import math
 import re
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,13 +18,20 @@ from circlet.network import Network, NetworkSettings
 from circlet.settings import RunSettings
 
 ROOT = Path(__file__).parents[1]
-README = ROOT / "README.md"
-PAGE = ROOT / "docs/scale.md"
-pytestmark = pytest.mark.skipif(not PAGE.exists(), reason="not a source checkout")
+pytestmark = pytest.mark.skipif(not (ROOT / "docs").exists(), reason="not a source checkout")
 
 
-def text() -> str:
-    return PAGE.read_text(encoding="utf-8")
+def read(path: str) -> str:
+    return (ROOT / path).read_text(encoding="utf-8")
+
+
+def run_of(name: str) -> Any:
+    """Committed results of a benchmark."""
+    return json.loads(read(f"benchmarks/results/{name}.json"))
+
+
+def cells_of(rows: Iterable[str]) -> list[list[str]]:
+    return [list(map(str.strip, row.split("|"))) for row in rows]
 
 
 @pytest.fixture(scope="module")
@@ -38,13 +47,16 @@ class TestSeveralProcesses:
         return script("benchmarks/distributed.py")
 
     def test_its_tables_are_those_of_the_committed_run(self, module):
-        result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))
-        page = module.DOCS.read_text(encoding="utf-8")
+        result, page = run_of("distributed"), module.DOCS.read_text(encoding="utf-8")
         assert page == module.filled(page, result), "run python benchmarks/distributed.py"
-        assert (ROOT / "benchmarks/results/distributed.md").read_text(encoding="utf-8") == module.page_of(result)
+        assert read("benchmarks/results/distributed.md") == module.page_of(result)
         for name, size in module.PLANNED.items():
             for each in result["planned"][name]:
                 assert module.exchanged(size, each["processes"], each["documents"]).items() <= each.items()
+        step = json.loads(module.STEP.read_text(encoding="utf-8"))["step"]
+        size = module.MEASURED[module.ON_GPU]._asdict()
+        assert {name: step[name] for name in ("features", "hidden", "dim", "labels")}.items() <= size.items()
+        assert module.gained(step) == result["gained"]
 
     def test_what_a_step_exchanges_by_hand(self, module):
         size = module.Size(10, features=4, words=4, labels=7, hidden=3, first_layer="same", dim=5)
@@ -52,13 +64,11 @@ class TestSeveralProcesses:
         found = module.exchanged(size, 2, 3)  # every document has every word
         assert found == {"dense": 4 * 51, "first layer": 3 * (4 * 3 + 12 * 4), "rows": 4, "as rows": 4 * 12}
         assert module.exchanged(size, 2, 4)["first layer"] == 4 * 12
-
-    def test_what_more_gpus_gain_is_worked_out_from_the_committed_step(self, module):
-        step = json.loads(module.STEP.read_text(encoding="utf-8"))["step"]
-        size = module.MEASURED[module.ON_GPU]._asdict()
-        assert {name: step[name] for name in ("features", "hidden", "dim", "labels")}.items() <= size.items()
-        result = json.loads((ROOT / "benchmarks/results/distributed.json").read_text(encoding="utf-8"))
-        assert module.gained(step) == result["gained"]
+        # The sizes of gradients are those of a network.
+        size = module.Size(10, features=50, words=4, labels=7, hidden=3, first_layer="same", dim=5)
+        settings = NetworkSettings(hidden=(3,), dim=5, codebook="independent")
+        network = Network(settings, 50, 7, sparse=True)
+        assert network.parameter_counts()["total"] == 50 * 3 + size.dense
 
     def test_what_more_gpus_gain_by_hand(self, module):
         paths = [{"name": "first layer", "ms": 0.1}, {"name": "its gradient", "ms": 0.05}]
@@ -71,12 +81,6 @@ class TestSeveralProcesses:
         assert two["documents_per_second"] == pytest.approx(2e6 / (0.7 + two["exchange_ms"]))
         assert two["gain"] == pytest.approx(2 * 0.5 / (0.7 + two["exchange_ms"]))
 
-    def test_the_sizes_of_gradients_are_those_of_a_network(self, module):
-        size = module.Size(10, features=50, words=4, labels=7, hidden=3, first_layer="same", dim=5)
-        settings = NetworkSettings(hidden=(3,), dim=5, codebook="independent")
-        network = Network(settings, 50, 7, sparse=True)
-        assert network.parameter_counts()["total"] == 50 * 3 + size.dense
-
 
 @pytest.mark.parametrize(
     ("page", "count"), [("README.md", None), ("docs/scale.md", 2), ("docs/explain.md", 1), ("docs/ideas.md", 2)]
@@ -84,7 +88,7 @@ class TestSeveralProcesses:
 def test_python_runs(page, count, tmp_path, monkeypatch):
     """In order and in one folder, since one block loads what another one saves; each has its own names."""
     monkeypatch.chdir(tmp_path)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(encoding="utf-8"), re.DOTALL)
+    blocks = re.findall(r"```python\n(.*?)```", read(page), re.DOTALL)
     assert count is None or len(blocks) == count
     for code in blocks:
         exec(compile(code, page, "exec"), {})
@@ -92,9 +96,9 @@ def test_python_runs(page, count, tmp_path, monkeypatch):
 
 def test_numbers_are_the_committed_ones(scale_page):
     """A section is empty until benchmarks/scale_page.py is run; then it contains the numbers of the JSON files."""
-    pattern = r"<!-- (\w+) -->\n(.*?)<!-- end -->"
-    shown = dict(re.findall(pattern, text(), re.DOTALL))
-    made = dict(re.findall(pattern, scale_page.filled(text()), re.DOTALL))
+    pattern, page = r"<!-- (\w+) -->\n(.*?)<!-- end -->", read("docs/scale.md")
+    shown = dict(re.findall(pattern, page, re.DOTALL))
+    made = dict(re.findall(pattern, scale_page.filled(page), re.DOTALL))
     assert set(shown) == {"capacity", "growth", "limits"}
     for name, section in shown.items():
         assert section in ("", made[name]), f"{name}: run python benchmarks/scale_page.py"
@@ -102,15 +106,13 @@ def test_numbers_are_the_committed_ones(scale_page):
 
 def test_capacities_are_rounded_like_those_of_their_own_page():
     """70.15 once was 70.2 here and 70.1 there, because two ways to take a mean differ in the last bit."""
-    page = (ROOT / "experiments/results/codebooks.md").read_text(encoding="utf-8")
+    page = read("experiments/results/codebooks.md")
     known = {
         (row[2], row[3], *(cell.split(" ±")[0] for cell in row[4:7]))
-        for row in (list(map(str.strip, line.split("|"))) for line in page.splitlines() if line.count("±") == 3)
+        for row in cells_of(line for line in page.splitlines() if line.count("±") == 3)
     }
-    (section,) = re.findall(r"<!-- capacity -->\n(.*?)<!-- end -->", text(), re.DOTALL)
-    rows = [
-        list(map(str.strip, line.split("|"))) for line in section.splitlines() if re.search(r"\d\.\d \|", line)
-    ]
+    (section,) = re.findall(r"<!-- capacity -->\n(.*?)<!-- end -->", read("docs/scale.md"), re.DOTALL)
+    rows = cells_of(line for line in section.splitlines() if re.search(r"\d\.\d \|", line))
     assert len(rows) == 12
     for row in rows:
         for values in (row[5:8], row[8:11]):
@@ -144,8 +146,7 @@ def test_runs_of_slots_collapse_as_the_page_says():
 
 def test_theory_quotes_the_committed_run():
     """Numbers of the prose are on the result's page, and so are the rows of its tables that have no deviation."""
-    page = (ROOT / "docs/theory.md").read_text(encoding="utf-8")
-    result = (ROOT / "experiments/results/theory.md").read_text(encoding="utf-8")
+    page, result = read("docs/theory.md"), read("experiments/results/theory.md")
     similarities = "0.31 0.207 0.251 0.093 0.118 0.142"
     scores = "2.36 2.43 2.09 2.72 5.9 62 0.14 0.76 0.37 1.68 0.49 2.35 1.15 4.11 0.35"
     for number in f"{similarities} {scores}".split():
@@ -201,10 +202,8 @@ def test_page_of_bulk(script):
         "documents": [1000, 21_000],
         "bytes": 2_100_000,
         "seconds": {
-            bulk.ONE: {
-                "1000": [3.0, 2.0, 9.0],
-                "21000": [23.0, 23.0, 9.0],
-            },  # medians 3 and 23: 1,000/s from 2 s on
+            # Medians of 3 and 23: 1,000 documents per second, from 2 s on.
+            bulk.ONE: {"1000": [3.0, 2.0, 9.0], "21000": [23.0, 23.0, 9.0]},
             bulk.PROCESSES: {"1000": [3.0] * 3, "21000": [13.0] * 3},
             bulk.RAY: {"1000": [9.0] * 3, "21000": [24.0] * 3},
         },
@@ -216,8 +215,7 @@ def test_page_of_bulk(script):
     assert "| `--engine ray`, 2 workers | 8.2 | 1,333 | 1.33× | 1.7× | missed |" in page
     assert "| 1,024 | 1,024,000 | 16.3 |" in page
     assert "At least 99.99% of the documents" in page
-    made = json.loads((ROOT / "benchmarks/results/bulk.json").read_text(encoding="utf-8"))
-    assert bulk.page_of(made) == (ROOT / "benchmarks/results/bulk.md").read_text(encoding="utf-8")
+    assert bulk.page_of(run_of("bulk")) == read("benchmarks/results/bulk.md")
 
 
 def test_page_of_limits(scale_page):
@@ -240,40 +238,29 @@ def test_page_of_limits(scale_page):
     assert scale_page.limits_section([None, None]) == ""
 
 
-class TestAnnif:
-    """docs/annif.md: its tables are the committed run's, and its parameters exist."""
-
-    @pytest.fixture
-    def page(self):
-        return (ROOT / "docs/annif.md").read_text(encoding="utf-8")
-
-    def test_tables_are_those_of_the_committed_run(self, script, page):
-        benchmark = script("benchmarks/annif_backends.py")
-        result = json.loads((ROOT / "benchmarks/results/annif.json").read_text(encoding="utf-8"))
-        assert [each["name"] for each in result["projects"]] == list(benchmark.PROJECTS)
-        assert benchmark.table(result) in page
-        assert benchmark.filled(page, result) == page
-        assert (ROOT / "benchmarks/results/annif.md").read_text(encoding="utf-8") == benchmark.page(result)
-
-    def test_parameters_of_the_page_exist(self, page):
-        rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", page, re.MULTILINE)
-        named = {name: default.strip("` ") for names, default in rows for name in re.findall(r"`([\w-]+)`", names)}
-        assert set(DEFAULTS) <= set(named)
-        assert set(named) <= {*DEFAULTS, *RunSettings.names()}
-        for name, default in named.items():
-            found = DEFAULTS.get(name, "auto")
-            assert default == (f"{found:g}" if isinstance(found, float) else str(found)), name
+def test_annif_shows_the_committed_run_and_parameters_that_exist(script):
+    benchmark, page, result = script("benchmarks/annif_backends.py"), read("docs/annif.md"), run_of("annif")
+    assert [each["name"] for each in result["projects"]] == list(benchmark.PROJECTS)
+    assert benchmark.table(result) in page
+    assert benchmark.filled(page, result) == page
+    assert read("benchmarks/results/annif.md") == benchmark.page(result)
+    rows = re.findall(r"^\| (`[^|]+) \| ([^|]+) \|", page, re.MULTILINE)
+    named = {name: default.strip("` ") for names, default in rows for name in re.findall(r"`([\w-]+)`", names)}
+    assert set(DEFAULTS) <= set(named)
+    assert set(named) <= {*DEFAULTS, *RunSettings.names()}
+    for name, default in named.items():
+        found = DEFAULTS.get(name, "auto")
+        assert default == (f"{found:g}" if isinstance(found, float) else str(found)), name
 
 
 def test_readme_is_short():
     """Its first screen has to say what circlet is; all else has a page."""
-    assert len(README.read_text(encoding="utf-8").split()) <= 900
-    assert len((ROOT / "benchmarks/README.md").read_text(encoding="utf-8").split()) <= 1200
+    assert len(read("README.md").split()) <= 900
+    assert len(read("benchmarks/README.md").split()) <= 1200
 
 
 def test_labels_held_are_the_measured_ones():
-    text = (ROOT / "docs/reproduction.md").read_text(encoding="utf-8")
-    result = json.loads((ROOT / "experiments/results/capacity.json").read_text(encoding="utf-8"))
+    text, result = read("docs/reproduction.md"), json.loads(read("experiments/results/capacity.json"))
     capacity = circlet_paper.load("capacity")
     (table,) = capacity.tables(result)
     for row in table.rows:
@@ -284,10 +271,9 @@ def test_labels_held_are_the_measured_ones():
 
 
 def test_ratios_of_the_benchmarks_are_the_committed_ones():
-    section = (ROOT / "docs/performance.md").read_text(encoding="utf-8").split("## Training")[0]
-    index = (ROOT / "benchmarks/README.md").read_text(encoding="utf-8")
-    (row,) = (line for line in index.splitlines() if "`algebra.py`" in line)
-    tasks = json.loads((ROOT / "benchmarks/results/algebra.json").read_text(encoding="utf-8"))["tasks"]
+    section = read("docs/performance.md").split("## Training")[0]
+    (row,) = (line for line in read("benchmarks/README.md").splitlines() if "`algebra.py`" in line)
+    tasks = run_of("algebra")["tasks"]
     measured = {f"{a / b:.1f}×" for sides in tasks.values() for a in sides.values() for b in sides.values()}
     shown = set(re.findall(r"\d+\.\d×", section))
     assert len(shown) > 10
@@ -312,24 +298,17 @@ def test_accuracies_are_the_committed_ones():
     """Accuracies at three depths, like 83.7/71.3/59.7, are those of a cell of the comparison with peers."""
     cells = [metrics for tools in peers().values() for metrics in tools.values()]
     known = {at_three_depths(metrics, name) for metrics in cells for name in ("P", "PSP")}
-    page = (ROOT / "docs/compare.md").read_text(encoding="utf-8")
-    section = page.split("## Accuracy and training time")[1].split("\n## ")[0]
+    section = read("docs/compare.md").split("## Accuracy and training time")[1].split("\n## ")[0]
     shown = re.findall(r"\d+\.\d/\d+\.\d/\d+\.\d", section.replace("goal", ""))
     assert len(shown) > 5
     assert set(shown) <= known
 
 
 def test_the_table_of_results_is_that_of_the_committed_cells():
-    sets = {
-        "Bibtex": "bibtex",
-        "Delicious": "delicious",
-        "Python's documentation": "pydocs",
-        "EURLex-4K": "eurlex-4k",
-        "WordNet": "wordnet",
-    }
-    lines = README.read_text(encoding="utf-8").splitlines()
-    rows = [line for line in lines if line.count("/") == 4 and "×" in line]
-    shown = {cells[1]: cells[3:5] for cells in (list(map(str.strip, row.split("|"))) for row in rows)}
+    sets = {"Bibtex": "bibtex", "Delicious": "delicious", "Python's documentation": "pydocs"}
+    sets |= {"EURLex-4K": "eurlex-4k", "WordNet": "wordnet"}
+    rows = [line for line in read("README.md").splitlines() if line.count("/") == 4 and "×" in line]
+    shown = {cells[1]: cells[3:5] for cells in cells_of(rows)}
     assert set(shown) == set(sets)
     for name, (best, ours) in shown.items():
         tools = peers()[sets[name]]
@@ -342,7 +321,7 @@ def test_the_table_of_results_is_that_of_the_committed_cells():
 def test_rows_of_results_are_those_of_their_pages(page):
     """A row with a deviation is an exact copy from a result's page."""
     pages = "\n".join(path.read_text(encoding="utf-8") for path in (ROOT / "experiments/results").glob("*.md"))
-    rows = [line for line in (ROOT / page).read_text(encoding="utf-8").splitlines() if "±" in line]
+    rows = [line for line in read(page).splitlines() if "±" in line]
     assert len(rows) >= 5
     for row in rows:
         assert row in pages, row
@@ -350,9 +329,7 @@ def test_rows_of_results_are_those_of_their_pages(page):
 
 def test_growth_is_the_measured_one():
     """Ratios in the READMEs are those of the page, which is made from the JSON."""
-    page = (ROOT / "benchmarks/results/growth.md").read_text(encoding="utf-8")
-    performance = (ROOT / "docs/performance.md").read_text(encoding="utf-8")
-    readme = README.read_text(encoding="utf-8")
+    page, readme, performance = map(read, ("benchmarks/results/growth.md", "README.md", "docs/performance.md"))
     for text, start, least in ((readme, "With the paper's loss", 1), (performance, "## What grows", 6)):
         section = re.search(rf"{start}.*?(?=\n## )", text, re.DOTALL)
         assert section

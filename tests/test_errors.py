@@ -5,30 +5,26 @@ import pytest
 import torch
 
 from circlet import errors
-from circlet.errors import CircletError, MemoryLimitError, about_memory, check_fits, within_memory
+from circlet.errors import MemoryLimitError, about_memory, check_fits, within_memory
 from circlet.network import Network
 from circlet.settings import NetworkSettings
 
 HUGE = 1 << 55  # bytes; no machine has as many addresses
 
 
-@pytest.mark.parametrize(
-    ("name", "builtin"),
-    [
-        ("ParameterError", ValueError),
-        ("ShapeError", ValueError),
-        ("DTypeError", TypeError),
-        ("DataError", ValueError),
-        ("FetchError", OSError),
-        ("OutputError", OSError),
-        ("MemoryLimitError", MemoryError),
-        ("MissingExtraError", ImportError),
-    ],
-)
-def test_each_is_also_what_a_python_programmer_would_catch(name, builtin):
-    kind = getattr(errors, name)
-    assert issubclass(kind, errors.CircletError)
-    assert issubclass(kind, builtin)
+def test_each_is_also_what_a_python_programmer_would_catch():
+    for kind, builtin in (
+        (errors.ParameterError, ValueError),
+        (errors.ShapeError, ValueError),
+        (errors.DTypeError, TypeError),
+        (errors.DataError, ValueError),
+        (errors.FetchError, OSError),
+        (errors.OutputError, OSError),
+        (errors.MemoryLimitError, MemoryError),
+        (errors.MissingExtraError, ImportError),
+    ):
+        assert issubclass(kind, errors.CircletError)
+        assert issubclass(kind, builtin)
 
 
 @pytest.mark.parametrize("kind", [errors.DataError, errors.OutputError, errors.FetchError])
@@ -66,8 +62,6 @@ def test_whoever_asks_for_too_much(ask):
         within_memory("a table"),
     ):
         ask()
-    assert isinstance(raised.value, MemoryError)
-    assert isinstance(raised.value, CircletError)
     assert "alloc_cpu.cpp" not in str(raised.value)
 
 

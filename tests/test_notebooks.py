@@ -25,28 +25,20 @@ def cells(path: Path, kind: str) -> list:
 
 
 @each_notebook
-def test_it_was_run_from_top_to_bottom_without_errors(path):
+def test_what_is_committed(path):
+    """It was run from top to bottom without errors, is small, names no machine, and its links lead somewhere."""
     code = cells(path, "code")
     assert [cell["execution_count"] for cell in code] == list(range(1, len(code) + 1))
     for cell in code:
         ast.parse("".join(cell["source"]))
         kinds = {(output["output_type"], output.get("name", "stdout")) for output in cell["outputs"]}
         assert kinds <= {("stream", "stdout"), ("execute_result", "stdout"), ("display_data", "stdout")}, kinds
-
-
-@each_notebook
-def test_it_is_small_and_names_no_machine(path):
     assert path.stat().st_size < 200_000
     assert not re.search(r"/(home|root|tmp|work|Users)/|site-packages", path.read_text(encoding="utf-8"))
-
-
-@each_notebook
-def test_links_lead_somewhere(path):
-    found = [
-        link for cell in cells(path, "markdown") for link in re.findall(r"\]\(([^)#]+)", "".join(cell["source"]))
-    ]
-    assert found
-    for target in found:
+    text = "".join("".join(cell["source"]) for cell in cells(path, "markdown"))
+    links = re.findall(r"\]\(([^)#]+)", text)
+    assert links
+    for target in links:
         assert target.startswith("http") or (path.parent / target).exists(), target
 
 

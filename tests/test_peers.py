@@ -25,22 +25,15 @@ def load():
 
 
 def cell(peer, dataset="bibtex", *, p=0.5, train_s=1.0, **more):
-    metrics = {f"{measure}@{k}": p for measure in ("P", "PSP") for k in (1, 3, 5)}
-    measured = {
-        "train_s": train_s,
-        "batch_per_s": 10.0,
-        "single_per_s": 1.0,
-        "peak_bytes": 1e6,
-        "tagging_bytes": 1e6,
-        "model_bytes": 1e6,
-    }
+    measured = {"batch_per_s": 10.0, "single_per_s": 1.0, "threads": 2, "versions": {"numpy": "2"}}
+    measured |= dict.fromkeys(("peak_bytes", "tagging_bytes", "model_bytes"), 1e6)
     return {
         "peer": peer,
         "dataset": dataset,
         "statistics": {"train_points": 3, "test_points": 2, "features": 4, "labels": 5},
         "status": "measured",
-        "measured": {**measured, "threads": 2, "versions": {"numpy": "2"}},
-        "metrics": metrics,
+        "measured": {"train_s": train_s, **measured},
+        "metrics": {f"{measure}@{k}": p for measure in ("P", "PSP") for k in (1, 3, 5)},
         "provenance": {"machine": {"processor": "P", "cores": 2}},
         **more,
     }
@@ -70,9 +63,7 @@ def test_a_small_set_has_what_its_texts_have(load):
     assert small.train.Y.toarray().tolist() == [[1, 0], [0, 1]]
     assert small.test.texts == ["known"]
     assert small.test.Y.toarray().tolist() == [[1, 0]]
-
-
-def test_a_small_set_is_a_part_of_a_larger_one(load):
+    # It is a part of a larger one.
     split = Split(None, indicator(*np.eye(30)), [f"text {row}" for row in range(30)])
     five, ten = (load("peers_data").drawn("x", Dataset("x", split, split), size).train.texts for size in (5, 10))
     assert len(five) == 5
@@ -142,10 +133,6 @@ def test_gaps_count_only_bins_with_enough_labels(load):
     (row,) = page.reliability_table({"bibtex": cells}).rows
     assert row[:4] == ("bibtex", None, None, "25.0")
     assert row[5:] == (None, None)
-
-
-def test_a_gap_by_chance_is_that_of_bins_of_this_size(load):
-    page = load("peers_page")
     # With one bin of 400 labels at 0.5, the mean distance of a share from 0.5 is that of a normal distribution.
     cells = as_cells(cell("circlet", runs=[run(0.5, said=0.5, right=0.9, count=400)]))
     assert page.gap_by_chance(cells, "circlet") == pytest.approx(100 * 0.5 / 20 * (2 / 3.14159) ** 0.5, rel=0.05)

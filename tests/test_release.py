@@ -40,37 +40,33 @@ def an_sdist(path: Path, names) -> Path:
     return path
 
 
-class TestVersion:
-    def test_all_agree(self, release):
-        assert release.version() == package.__version__
-        assert release.version_problems(None) == []
-
-    def test_another_tag_is_refused(self, release):
-        found = release.version_problems("v99.0")
-        assert f"the tag is v99.0; wanted v{package.__version__}, as src/circlet/version.py says" in found
-
-    def test_a_release_has_a_list_of_changes(self, release, tmp_path):
-        (tmp_path / "CITATION.cff").write_text("version: 9\n")
-        (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
-        number = release.version()
-        assert release.version_problems(f"v{number}", tmp_path) == [
-            f"CITATION.cff has version 9; wanted {number}",
-            f"CHANGELOG.md has no section [{number}]",
-        ]
-        (tmp_path / "CITATION.cff").write_text(f"version: {number}\n")
-        (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{number}] - today\n")
-        assert release.version_problems(f"v{number}", tmp_path) == []
+def test_version(release, tmp_path):
+    number = release.version()
+    assert number == package.__version__
+    assert release.version_problems(None) == []
+    wanted = f"the tag is v99.0; wanted v{number}, as src/circlet/version.py says"
+    assert wanted in release.version_problems("v99.0")
+    (tmp_path / "CITATION.cff").write_text("version: 9\n")
+    (tmp_path / "CHANGELOG.md").write_text("# Changelog\n\n## [Unreleased]\n")
+    assert release.version_problems(f"v{number}", tmp_path) == [
+        f"CITATION.cff has version 9; wanted {number}",
+        f"CHANGELOG.md has no section [{number}]",
+    ]
+    (tmp_path / "CITATION.cff").write_text(f"version: {number}\n")
+    (tmp_path / "CHANGELOG.md").write_text(f"# Changelog\n\n## [{number}] - today\n")
+    assert release.version_problems(f"v{number}", tmp_path) == []
 
 
 class TestArchives:
     def test_complete_ones(self, release, tmp_path):
         number, own = release.version(), release.expected()
-        assert {
+        some = (
             "circlet/py.typed",
             "circlet/serve/page/index.html",
             "circlet/cli/train.py",
             "circlet_paper/table.py",
-        } <= own
+        )
+        assert {*some} <= own
         info = f"circlet-{number}.dist-info"
         wheel = a_wheel(tmp_path / f"circlet-{number}-py3-none-any.whl", [*own, f"{info}/licenses/LICENSE"])
         sources = [f"src/{name}" for name in own]

@@ -18,26 +18,27 @@ def test_markdown():
 
 
 def test_records():
-    assert TABLE.records() == [
-        {"": "a|b", "P@1": "81.2", "labels": 3993},
-        {"": "c", "P@1": None, "labels": 7},
-    ]
+    first, second = {"": "a|b", "P@1": "81.2", "labels": 3993}, {"": "c", "P@1": None, "labels": 7}
+    assert TABLE.records() == [first, second]
 
 
-def test_terminal_shows_brackets_as_they_are():
+def terminal(table: Table, width: int) -> str:
     stream = io.StringIO()
-    Console(file=stream, width=60).print(TABLE.rich())
-    assert "Two [numbers]" in stream.getvalue()
-    assert "3,993" in stream.getvalue()
+    Console(file=stream, width=width).print(table.rich())
+    return stream.getvalue()
+
+
+def test_a_terminal_shows_brackets_as_they_are():
+    shown = terminal(TABLE, 60)
+    assert "Two [numbers]" in shown
+    assert "3,993" in shown
 
 
 def test_a_narrow_terminal_cuts_no_number():
     table = Table(
         "t", ("", "of parameters", "P@1/3/5"), [("a name of very many words", 782_592, "94.5/82.2/63.1")]
     )
-    stream = io.StringIO()
-    Console(file=stream, width=50).print(table.rich())
-    rows = stream.getvalue().splitlines()
+    rows = terminal(table, 50).splitlines()
     assert rows[-3].split()[-2:] == ["782,592", "94.5/82.2/63.1"]
     assert rows[-2].split() == ["many", "words"]
 

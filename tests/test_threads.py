@@ -22,26 +22,20 @@ def nothing_chosen(monkeypatch):
 
 
 @pytest.mark.usefixtures("nothing_chosen")
-def test_threads_spin_briefly_unless_told_otherwise(monkeypatch):
+def test_threads_spin_briefly_unless_told_otherwise_or_too_late(monkeypatch):
     monkeypatch.setenv("GOMP_SPINCOUNT", "set, to be restored")
     monkeypatch.delenv("GOMP_SPINCOUNT")
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torch", object())
+        spin_briefly()
+        assert not any(name in os.environ for name in CHOICES)
     spin_briefly()
-    assert os.environ["GOMP_SPINCOUNT"] == "1000"
-
-
-@pytest.mark.usefixtures("nothing_chosen")
-@pytest.mark.parametrize("name", CHOICES)
-def test_a_users_choice_stays(name, monkeypatch):
-    monkeypatch.setenv(name, "7")
-    spin_briefly()
-    assert {choice: os.environ[choice] for choice in CHOICES if choice in os.environ} == {name: "7"}
-
-
-@pytest.mark.usefixtures("nothing_chosen")
-def test_too_late_changes_nothing(monkeypatch):
-    monkeypatch.setitem(sys.modules, "torch", object())
-    spin_briefly()
-    assert not any(name in os.environ for name in CHOICES)
+    assert os.environ.pop("GOMP_SPINCOUNT") == "1000"
+    for name in CHOICES:
+        with monkeypatch.context() as patch:
+            patch.setenv(name, "7")
+            spin_briefly()
+            assert {choice: os.environ[choice] for choice in CHOICES if choice in os.environ} == {name: "7"}
 
 
 def test_importing_circlet_is_early_enough():
@@ -59,17 +53,17 @@ class TestHowMany:
             yield
         threads._default_count.cache_clear()
 
-    @pytest.mark.parametrize(("value", "expected"), [("3", 3), ("5,2", 5)])
-    def test_as_many_as_openmp_has(self, value, expected, monkeypatch):
-        monkeypatch.setenv("OMP_NUM_THREADS", value)
-        assert worker_count() == expected
-
-    @pytest.mark.parametrize("value", [None, "", "0", "many"])
-    def test_one_per_core(self, value, monkeypatch):
-        monkeypatch.delenv("OMP_NUM_THREADS")
-        if value is not None:
+    def test_as_many_as_openmp_has_or_one_per_core(self, monkeypatch):
+        for value, expected in (("3", 3), ("5,2", 5)):
             monkeypatch.setenv("OMP_NUM_THREADS", value)
-        assert 1 <= worker_count() <= os.cpu_count()
+            threads._default_count.cache_clear()
+            assert worker_count() == expected
+        for value in ("", "0", "many", None):
+            monkeypatch.setenv("OMP_NUM_THREADS", str(value))
+            if value is None:
+                monkeypatch.delenv("OMP_NUM_THREADS")
+            threads._default_count.cache_clear()
+            assert 1 <= worker_count() <= os.cpu_count()
 
     def test_as_many_as_chosen(self):
         use_threads(1)
@@ -90,11 +84,10 @@ def test_one_blas_thread_until_nobody_needs_it_anymore():
         assert blas() == {2}
 
 
-@pytest.mark.parametrize(
-    ("n", "size", "expected"), [(0, 3, []), (3, 3, [(0, 3)]), (7, 3, [(0, 3), (3, 6), (6, 7)])]
-)
-def test_steps(n, size, expected):
-    assert list(steps(n, size)) == expected
+def test_steps():
+    assert list(steps(0, 3)) == []
+    assert list(steps(3, 3)) == [(0, 3)]
+    assert list(steps(7, 3)) == [(0, 3), (3, 6), (6, 7)]
 
 
 @pytest.mark.parametrize("threads", [1, 3])
@@ -104,25 +97,17 @@ def test_results_are_in_order(threads, monkeypatch):
     assert in_parallel(lambda start, end: (start, end), 0, 3) == []
 
 
-def test_several_threads_work(monkeypatch):
+def test_several_threads_work_and_do_not_multiply(monkeypatch):
     monkeypatch.setattr("circlet.threads._chosen", 2)
     barrier = threading.Barrier(2, timeout=10)  # one thread alone would wait for ever
     assert len(in_parallel(lambda start, end: barrier.wait(), 2, 1)) == 2
-    assert not any("ThreadPool" in each.name for each in threading.enumerate())
-
-
-def test_errors_are_raised(monkeypatch):
-    monkeypatch.setattr("circlet.threads._chosen", 2)
 
     def fail(start, end):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
         in_parallel(fail, 4, 1)
-
-
-def test_threads_do_not_multiply(monkeypatch):
-    monkeypatch.setattr("circlet.threads._chosen", 2)
+    assert not any("ThreadPool" in each.name for each in threading.enumerate())
 
     def names(start, end):
         return set(in_parallel(lambda start, end: threading.current_thread().name, 3, 1))

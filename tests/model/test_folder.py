@@ -52,7 +52,7 @@ class TestRoundTrip:
         ],
     )
     def test_files_in_the_folder(self, kind, names, members, extra, tmp_path, shared, documents):
-        model = shared(kind, names, members)
+        model = shared(kind, names=names, members=members)
         model.save(tmp_path / "one")
         always = ["MODEL_CARD.md", "config.json", "history.json"]
         always += [f"{name}.safetensors" for name in ("remembered", "sample", "weights")]

@@ -182,7 +182,7 @@ class TestUris:
 class TestRows:
     @pytest.fixture(params=["sparse", "dense"])
     def rows_client(self, request, shared, start, tmp_path):
-        shared(request.param, False).save(tmp_path / "rows")
+        shared(request.param, names=False).save(tmp_path / "rows")
         return start([Served.load(tmp_path / "rows", "rows")]), load(tmp_path / "rows")
 
     def test_same_as_the_runtime(self, rows_client):

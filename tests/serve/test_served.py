@@ -20,7 +20,7 @@ def test_load(folder):
 
 
 def test_labels_without_names(shared, tmp_path):
-    shared("sparse", False).save(tmp_path / "rows")
+    shared("sparse", names=False).save(tmp_path / "rows")
     now = Snapshot(load(tmp_path / "rows"), "v")
     assert now.names == ["0", "1", "2", "3", "4", "5"]
     assert now.labels["3"] == 3
