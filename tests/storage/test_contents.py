@@ -110,7 +110,7 @@ def test_there_and_back(counts):
 
 def test_older_folders_have_no_counts():
     assert other_tensors(Scaling("none"), None) == {}
-    assert parts_of(PATH, {}, config(scaling="none")).label_counts is None
+    assert parts_of(PATH, {}, config(scaling="none"))[2] is None
 
 
 @pytest.mark.parametrize(

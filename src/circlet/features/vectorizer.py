@@ -108,14 +108,8 @@ class TextVectorizer:
 
     def parameters(self) -> dict[str, Any]:
         """Return the arguments of an equal, unfitted vectorizer."""
-        return {
-            "word_ngrams": self.word_ngrams,
-            "char_ngrams": self.char_ngrams,
-            "sublinear_tf": self.sublinear_tf,
-            "lowercase": self.lowercase,
-            "min_df": self.min_df,
-            "max_features": self.max_features,
-        }
+        names = ("word_ngrams", "char_ngrams", "sublinear_tf", "lowercase", "min_df", "max_features")
+        return {name: getattr(self, name) for name in names}
 
     def __repr__(self) -> str:
         arguments = ", ".join(f"{name}={value!r}" for name, value in self.parameters().items())

@@ -237,18 +237,10 @@ def binary_loss(
 
     Logits are summed in float32 and never written: each tile of the product goes through the loss at once.
 
-    Parameters
-    ----------
-    outputs : Tensor of shape (batch, width)
-        Usually in bfloat16.
-    codes : Tensor of shape (at least n_labels, width)
-        Of the same type. Rows after the labels' only make products faster.
-    factor : Tensor of shape (), float32
-    bias : Tensor of shape (n_labels,), float32
-    ids, documents : Tensors of shape (total,), int64
-        The labels of all documents, and the document of each.
-    weights : Tensor of shape (total,), float32
-        0 for labels that only fill sets up, 1 for all others, which a document has once each.
+    `outputs`, `(batch, width)`, and `codes`, `(at least n_labels, width)`, are of one type, usually bfloat16; rows
+    after the labels' only make products faster. `factor`, `()`, and `bias`, `(n_labels,)`, are float32. `ids` and
+    `documents`, int64 `(total,)`, are the labels of all documents, and the document of each. `weights`, float32
+    `(total,)`, are 0 for labels that only fill sets up, 1 for all others, which a document has once each.
     """
     (rows, width), labels, columns = outputs.shape, len(bias), len(codes)
     # A kernel steps through memory; those of a single document, for one, may be one number expanded.

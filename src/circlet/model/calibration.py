@@ -14,9 +14,6 @@ from circlet.network.network import top_k
 from circlet.settings.run import ThresholdGoal
 from circlet.training import CALIBRATION, THRESHOLD
 
-#: A threshold is chosen among this many best labels of each row.
-DEPTH = 100
-
 
 def calibrate(ensemble: Ensemble, X: Any, Y: sp.csr_matrix, *, depth: int = 10) -> tuple[float, float]:
     """Fit Platt's scaling: slope and intercept of the logistic curve from score to probability.
@@ -40,7 +37,7 @@ def choose_threshold(
     ensemble: Ensemble, X: Any, Y: sp.csr_matrix, curve: tuple[float, float], goal: str
 ) -> float | None:
     """Choose the probability threshold for predicting labels on held-out rows; None if they show none."""
-    ids, scores = top_k(ensemble, X, DEPTH)
+    ids, scores = top_k(ensemble, X, 100)  # of other labels, hardly any is ever predicted
     chances = _sigmoid(curve[0] * scores.astype(np.float64) + curve[1])
     return best_threshold(chances.ravel(), _are_right(Y, ids), int(Y.nnz), ThresholdGoal.of(goal))
 

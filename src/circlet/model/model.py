@@ -246,18 +246,15 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
     one of `tensors.STORES`.
     """
     packed = tensors.packed(model.tensors, store)
-    labels = uris = None
-    if model.label_uris is not None:
-        uris = labels_text(model.label_uris, model.config["n_labels"], "label_uris")
-    if model.label_names is not None:
-        labels = labels_text(model.label_names, model.config["n_labels"])
+    lines = ((LABELS, model.label_names, "label_names"), (URIS, model.label_uris, "label_uris"))
+    texts = {
+        name: labels_text(each, model.config["n_labels"], what) for name, each, what in lines if each is not None
+    }
     with publishing(folder) as new:
         files.write_tensors(new.path(WEIGHTS), packed)
         files.write_json(new.path(HISTORY), model.history)
-        if labels is not None:
-            files.write_text(new.path(LABELS), labels)
-        if uris is not None:
-            files.write_text(new.path(URIS), uris)
+        for name, text in texts.items():
+            files.write_text(new.path(name), text)
         if model.vectorizer is not None:
             write_text_input(model.vectorizer, new.path)
         if model.sample is not None:
@@ -268,7 +265,7 @@ def write(folder: Path, model: Contents[npt.NDArray[Any]], store: str) -> None:
             write_sample(new.path(REMEMBERED), model.remembered)
         if model.estimator is not None:
             files.write_json(new.path(ESTIMATOR), model.estimator)
-        has = {"named_labels": labels is not None, "texts": model.vectorizer is not None}
+        has = {"named_labels": LABELS in texts, "texts": model.vectorizer is not None}
         config = {"format": FORMAT, "circlet": __version__, **model.config, **has, "store": store}
         new.commit(config, model_card(config, model.history, model.label_names))
 

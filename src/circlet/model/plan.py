@@ -43,9 +43,6 @@ from circlet.storage.layout import DECIDED, MOST_LABELS
 from circlet.training import CALIBRATION, THRESHOLD, FinalEpoch, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
-#: Training rows for calibrating probabilities if no rows are held out.
-ENOUGH_TO_CALIBRATE = 2000
-
 
 class Rows(NamedTuple):
     """Documents as input of the networks, and the fitted objects that made them."""
@@ -153,7 +150,14 @@ def fit(
     )
     if data.held_out is None:
         with reporter.timed("calibrate"):
-            _calibrate(model, data, settings)
+            if data.evaluated is not None:
+                goal = settings.threshold_for
+                model.calibrate(*data.evaluated)
+                model.threshold = choose_threshold(model.ranker, *data.evaluated, model.calibration, goal)
+            elif settings.network.loss != "bce":
+                # Scores of cosine and softmax are not log-odds. Calibrating on training rows is too optimistic,
+                # but better than no calibration.
+                model.calibrate(data.rows[:2000], data.Y[:2000])
     return model
 
 
@@ -419,19 +423,6 @@ def share_weights(network: Network, rows: Any) -> None:
         own = weight[torch.from_numpy(shared)].cpu().numpy()
         means = sp.csr_matrix((shares.astype(np.float32), (group, np.arange(len(shared))))) @ own
         weight[torch.from_numpy(shared)] = torch.from_numpy(means[group]).to(weight.device)
-
-
-def _calibrate(model: Model, data: Rows, settings: RunSettings) -> None:
-    """Fit the curve to probabilities and choose the threshold, unless held-out rows are trained on."""
-    if data.evaluated is not None:
-        model.calibrate(*data.evaluated)
-        model.threshold = choose_threshold(
-            model.ranker, *data.evaluated, model.calibration, settings.threshold_for
-        )
-    elif settings.network.loss != "bce":
-        # Scores of cosine and softmax are not log-odds. Calibrating on training rows is too optimistic, but better
-        # than no calibration.
-        model.calibrate(data.rows[:ENOUGH_TO_CALIBRATE], data.Y[:ENOUGH_TO_CALIBRATE])
 
 
 def remember(model: Model, rows: Any, Y: sp.csr_matrix) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
-from typing import Any, Generic, NamedTuple, TypeVar
+from typing import Any, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -148,15 +148,9 @@ ARRAYS = "features."
 COUNTS = "label_counts"
 
 
-class Parts(NamedTuple):
-    """The tensors of a folder."""
-
-    weights: dict[str, Stored]
-    scaling: Scaling
-    label_counts: npt.NDArray[np.int64] | None
-
-
-def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) -> Parts:
+def parts_of(
+    path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]
+) -> tuple[dict[str, Stored], Scaling, npt.NDArray[np.int64] | None]:
     """Sort the tensors of the file `path` into weights, scaling and label counts."""
     # Copied, because some systems do not let a file be replaced while a part of its map is in use.
     arrays = {
@@ -174,7 +168,7 @@ def parts_of(path: Path, tensors: Mapping[str, Stored], config: dict[str, Any]) 
         counts = np.zeros(n_labels, dtype=np.int64)
         counts[ids] = values
     rest = {name: each for name, each in tensors.items() if name != COUNTS and not name.startswith(ARRAYS)}
-    return Parts(rest, scaling, counts)
+    return rest, scaling, counts
 
 
 def other_tensors(scaling: Scaling, label_counts: npt.NDArray[np.int64] | None) -> dict[str, npt.NDArray[Any]]:

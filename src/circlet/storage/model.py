@@ -90,11 +90,11 @@ class BaseModel(ABC):
         Options are those of the kind of model; with an `encoder`, its weights are not checked here.
         """
         config, path = saved.config, located(folder, saved.config, WEIGHTS)
-        members, parts = members_of(config), parts_of(path, saved.tensors, config)
+        members, (weights, scaling, label_counts) = members_of(config), parts_of(path, saved.tensors, config)
         own = options.get("encoder") is not None
-        check_weights(path, members, config, parts.weights, own_encoder=own, texts=saved.encoder)
+        check_weights(path, members, config, weights, own_encoder=own, texts=saved.encoder)
         about = {
-            "scaling": parts.scaling,
+            "scaling": scaling,
             "n_features": config["n_features"],
             "sparse": config["sparse"],
             "label_names": saved.label_names,
@@ -103,10 +103,10 @@ class BaseModel(ABC):
             "calibration": (float(config["calibration"][0]), float(config["calibration"][1])),
             "history": saved.history,
             "training": config["training"],
-            "label_counts": parts.label_counts,
+            "label_counts": label_counts,
             "threshold": config.get("threshold"),
         }
-        return cls._of(path, saved, members, parts.weights, about, **options)
+        return cls._of(path, saved, members, weights, about, **options)
 
     @classmethod
     @abstractmethod
