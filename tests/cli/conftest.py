@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -16,10 +17,8 @@ WORDS = {
     "food": "bread cheese apple soup rice pasta salad lentils",
     "weather": "rain snow wind storm fog hail sunshine thunder",
 }
-SIZES = {
-    "dim": 64, "hidden": 32, "dropout": 0.2, "epochs": 25, "batch-size": 16, "first-layer": "same", "lr": 0.01,
-    "device": "cpu",
-}  # fmt: skip
+SIZES = "--dim 64 --hidden 32 --dropout 0.2 --epochs 25 --batch-size 16 --first-layer same --lr 0.01 --device cpu"
+URI = "http://example.org/"
 
 
 def _topics(n: int) -> list[dict[str, Any]]:
@@ -33,6 +32,24 @@ def _topics(n: int) -> list[dict[str, Any]]:
 
 
 @pytest.fixture(scope="session")
+def as_json(works) -> Callable[..., Any]:
+    """Run a command that must succeed, and give what it prints with --json."""
+    return lambda *words, **given: json.loads(works(*words, "--json", **given).stdout)
+
+
+@pytest.fixture(scope="session")
+def predict(works) -> Callable[..., list[dict[str, Any]]]:
+    """Give a model's answers to lines of standard input."""
+
+    def run(model: Path, lines: str, *options: object) -> list[dict[str, Any]]:
+        return [
+            json.loads(line) for line in works("predict", model, "-", *options, stdin=lines).stdout.splitlines()
+        ]
+
+    return run
+
+
+@pytest.fixture(scope="session")
 def topics() -> Callable[[int], list[dict[str, Any]]]:
     """Make texts about one or two topics, with each word of a topic in turn."""
     return _topics
@@ -41,7 +58,7 @@ def topics() -> Callable[[int], list[dict[str, Any]]]:
 @pytest.fixture(scope="session")
 def small() -> list[str]:
     """Options for a network that is trained in a moment."""
-    return [word for name, value in SIZES.items() for word in (f"--{name}", str(value))]
+    return SIZES.split()
 
 
 @pytest.fixture(scope="session")
@@ -69,6 +86,22 @@ def model(works, data, small, tmp_path_factory) -> Path:
     finished = works("train", data, "--model", folder, *small)
     assert "epoch  25/25" in finished.stderr
     return folder
+
+
+@pytest.fixture
+def copied(model, tmp_path) -> Path:
+    """A copy of the model, for a test that changes it."""
+    return Path(shutil.copytree(model, tmp_path / "model"))
+
+
+@pytest.fixture(scope="session")
+def of_uris(write_jsonl, tmp_path_factory) -> tuple[Path, Path]:
+    """Texts whose labels are URIs, and a vocabulary with names for all of them but weather."""
+    folder = tmp_path_factory.mktemp("uris")
+    lines = (f"<{URI}{label}>\tthe {label}\n" for label in ("animal", "food", "vehicle"))
+    (folder / "names.tsv").write_text("".join(lines), encoding="utf-8")
+    rows = [{**row, "labels": [URI + label for label in row["labels"]]} for row in _topics(80)]
+    return write_jsonl(folder / "train.jsonl", rows), folder / "names.tsv"
 
 
 @pytest.fixture(scope="session")

@@ -1,4 +1,4 @@
-"""Standard output that is full, closed or no longer read: one line, whichever command prints to it."""
+"""Standard output that is full, closed or no longer read: one line, whichever command prints to it. Also bars."""
 
 from __future__ import annotations
 
@@ -12,7 +12,9 @@ import pytest
 from rich.console import Console
 
 from circlet.cli.console import DocumentBar, Stdout, check_picture, check_stdout, write_picture
+from circlet.cli.progress import TrainingBar
 from circlet.errors import OutputError, ParameterError
+from circlet.training import StepsTaken
 
 FULL = Path("/dev/full")
 COMMAND = f"{sys.executable} -m circlet"
@@ -102,21 +104,65 @@ class TestDocumentBar:
         assert "1,024 documents" in screen.getvalue()
         assert ":" in screen.getvalue()  # the time left
 
-    def test_nothing_is_shown_for_a_moment(self, screen, terminal):
+    @pytest.mark.parametrize(
+        ("wanted", "is_terminal", "wait"),
+        [(True, True, 0.5), (False, True, 2), (True, False, 2)],
+        ids=["for a moment", "not wanted", "no terminal"],
+    )
+    def test_nothing_is_shown(self, screen, terminal, wanted, is_terminal, wait):
         now = [0.0]
-        with DocumentBar(shown=True, console=terminal, clock=lambda: now[0]) as bar:
-            now[0] = bar.after / 2
+        console = terminal if is_terminal else Console(file=screen)
+        with DocumentBar(shown=wanted, console=console, clock=lambda: now[0]) as bar:
+            now[0] = wait * bar.after
             bar.done(1)
         assert screen.getvalue() == ""
 
-    @pytest.mark.parametrize("is_terminal", [True, False])
-    def test_nothing_is_shown_where_it_is_not_wanted(self, screen, terminal, is_terminal):
-        console = terminal if is_terminal else Console(file=screen)
-        now = [0.0]
-        with DocumentBar(shown=not is_terminal, console=console, clock=lambda: now[0]) as bar:
-            now[0] = 2 * bar.after
-            bar.done(1)
-        assert screen.getvalue() == ""
+
+def steps(n: int) -> StepsTaken:
+    return StepsTaken(steps=n, loss=0.5 * n, documents=16 * n)
+
+
+def planned(epochs, members, **options):
+    bar = TrainingBar(**options)
+    bar.plan(epochs, members)
+    return bar
+
+
+class TestTrainingBar:
+    def test_a_run_that_goes_on_inside_an_epoch(self):
+        bar = planned(3, 1)
+        bar.epoch(0, 12, 0)
+        assert (bar.bar.now.total, bar.bar.now.completed, bar.bar.now.description) == (36, 0, "epoch 1/3")
+        bar = planned(3, 1, name="fc")
+        task = bar.bar.now
+        bar.epoch(1, 12, 5)  # 12 steps of the first epoch and 5 of the second were taken before
+        assert (task.total, task.completed, task.description) == (36, 17, "fc epoch 2/3")
+        bar.step(steps(4))
+        assert task.completed == 21
+        assert task.fields["numbers"].startswith("loss 0.5 ")
+        bar.step(steps(3))
+        bar.epoch(2, 12, 0)
+        assert (task.total, task.completed) == (36, 24)
+        assert bar.documents == 7 * 16  # only these count for the speed
+
+    def test_all_members_share_a_bar(self):
+        bar = planned(3, 2)
+        task = bar.bar.now
+        for member, taken, completed, description in [
+            (0, (0, 12, 0), 0, "member 1/2, epoch 1/3"),
+            (0, (2, 12, 0), 24, "member 1/2, epoch 3/3"),
+            (1, (1, 12, 5), 53, "member 2/2, epoch 2/3"),
+        ]:
+            bar.member(member)
+            bar.epoch(*taken)
+            assert (task.total, task.completed, task.description) == (72, completed, description)
+
+    @pytest.mark.parametrize("quiet", [False, True])
+    def test_a_line_per_epoch(self, capsys, quiet):
+        record = {"epoch": 2, "loss": 0.123456, "lr": 0.1, "seconds": 3, "documents_per_second": 4321, "P@1": 0.5}
+        planned(10, 1, quiet=quiet).record(record)
+        line = "epoch   2/10  loss 0.1235  P@1 50.00  4,321 documents/s\n"
+        assert capsys.readouterr() == ("", "" if quiet else line)
 
 
 class TestPictures:

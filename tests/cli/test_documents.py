@@ -135,16 +135,13 @@ class TestRows:
         assert found == [([0, 1], eye[:2]), ([2, 3], eye[2:4]), ([4], eye[4:])]
         assert bar.read == bar.total == 5
 
-    def test_stdin_has_none(self, bar):
-        with pytest.raises(DataError, match="found -, which reads texts; this model was trained on feature rows"):
-            Documents(["-"]).answer_rows(print, bar)
-
-    def test_texts_are_none(self, tmp_path, bar):
-        (tmp_path / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
-        with pytest.raises(DataError, match="found JSONL text; this model was trained on feature rows"):
-            Documents([str(tmp_path / "a.jsonl")]).answer_rows(print, bar)
-
-    def test_nor_are_rows_texts(self, asked, folder):
+    @pytest.mark.parametrize(("name", "found"), [("-", "-, which reads texts"), ("a.jsonl", "JSONL text")])
+    def test_texts_are_none_nor_are_rows_texts(self, asked, folder, monkeypatch, bar, name, found):
+        monkeypatch.chdir(folder)
+        (folder / "a.jsonl").write_text('{"text": "a", "labels": ["x"]}\n')
+        with pytest.raises(DataError, match=f"found {found}; this model was trained on feature rows"):
+            Documents([name]).answer_rows(print, bar)
+        (folder / "a.jsonl").unlink()
         with pytest.raises(DataError, match=r"found npz matrices, .*; this model was trained on texts"):
             asked(folder)
 
@@ -178,25 +175,17 @@ class TestPipes:
             Documents([str(tmp_path / "pipe")]).answer_rows(lambda *_: None, bar)
 
 
-def test_several_files(tmp_path):
+def test_several_files_and_folders(tmp_path, bar):
+    """Plain texts are documents; their ids are whole paths, because names alone could be the same."""
+    (tmp_path / "y" / "z").mkdir(parents=True)
+    (tmp_path / "y" / "z" / "a.txt").touch()
     (tmp_path / "a.txt").write_text("a fox\nand a van\n")
     (tmp_path / "b.jsonl").write_text('{"text": "snow", "id": "s"}\n{"text": "rain"}\n')
     seen: list[Any] = []
-    with DocumentBar(shown=False) as bar:
-        inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl")]
-        Documents(inputs, "text").answer_texts(lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
-        assert bar.read == bar.total
-    assert seen == [((tmp_path / "a.txt").as_posix(), "a fox\nand a van\n"), ("s", "snow"), (2, "rain")]
+    inputs = [str(tmp_path / name) for name in ("a.txt", "b.jsonl", "y")]
+    Documents(inputs, "text").answer_texts(lambda ids, texts: seen.extend(zip(ids, texts, strict=True)), bar)
+    assert bar.read == bar.total
+    first, last = ((tmp_path / name).as_posix() for name in ("a.txt", "y/z/a.txt"))
+    assert seen == [(first, "a fox\nand a van\n"), ("s", "snow"), (2, "rain"), (last, "")]
     with pytest.raises(DataError, match="found no file, folder or dataset called"):
         Documents([inputs[0], "nothing"]).answer_texts(lambda ids, texts: None, bar)
-
-
-def test_plain_texts_of_the_same_name(tmp_path):
-    for place in ("x", "y/z"):
-        (tmp_path / place).mkdir(parents=True)
-        (tmp_path / place / "a.txt").write_text(place)
-    inputs = [str(tmp_path / "x" / "a.txt"), str(tmp_path / "y")]
-    seen: list[Any] = []
-    with DocumentBar(shown=False) as bar:
-        Documents(inputs, "text").answer_texts(lambda ids, texts: seen.extend(ids), bar)
-    assert seen == [(tmp_path / place / "a.txt").as_posix() for place in ("x", "y/z")]

@@ -14,59 +14,58 @@ from circlet.errors import DataError
 from circlet.model import Model
 
 SIZES = [
-    "--dim", "32", "--hidden", "24", "--embedding", "16", "--dropout", "0.1", "--epochs", "8", "--lr", "0.01",
-    "--batch-size", "16",
-]  # fmt: skip
+    *("--dim", "32", "--hidden", "24", "--embedding", "16", "--dropout", "0.1"),
+    *("--epochs", "8", "--lr", "0.01", "--batch-size", "16"),
+]
 #: Runs a command where torch is not installed.
 WITHOUT = "import sys; sys.modules['torch'] = None; from circlet.cli import main; main()"
 
 
 @pytest.fixture(scope="module")
-def reader(tmp_path_factory, works, data):
+def reader(tmp_path_factory, as_json, data):
     folder = tmp_path_factory.mktemp("reader") / "model"
-    done = works("train", data, "--model", folder, "--encoder", "cnn", *SIZES, "--validation", "20", "--json")
-    assert json.loads(done.stdout)["network"]["encoder"] == "cnn"
+    summary = as_json("train", data, "--model", folder, "--encoder", "cnn", *SIZES, "--validation", "20")
+    assert summary["network"]["encoder"] == "cnn"
     return folder
 
 
-def test_it_is_used_as_any_model(reader, circlet, data):
+def test_it_is_used_as_any_model(reader, as_json, predict, data):
     texts = ["the fox and the wolf and the bear", "the rain and the snow", "nothing known"]
-    done = circlet(
-        "predict", reader, "-", "-k", "2", "--threshold", "0", stdin="".join(f"{text}\n" for text in texts)
-    )
     model = Model.load(reader)
     wanted = [[model.label_names[label] for label in row] for row in model.top_k(texts, 2)[0].tolist()]
-    assert [json.loads(line)["labels"] for line in done.stdout.splitlines()] == wanted, done.stderr
-    assert json.loads(circlet("evaluate", reader, data, "--json").stdout)["P@1"] > 0.9
+    found = predict(reader, "".join(f"{text}\n" for text in texts), "-k", "2", "--threshold", "0")
+    assert [each["labels"] for each in found] == wanted
+    assert as_json("evaluate", reader, data)["P@1"] > 0.9
 
 
-def test_info(reader, circlet, works):
-    shown = works("info", reader, "--verify")
-    words = " ".join(shown.stdout.split())
+def test_info(reader, as_json, works):
+    words = " ".join(works("info", reader, "--verify").stdout.split())
     assert "cnn, embedding 16, max_words 256, min_df 1, max_features none" in words
     assert "texts, 1,536 numbers of an encoder" in words
-    described = json.loads(circlet("info", reader, "--json").stdout)
+    described = as_json("info", reader)
     assert described["network"]["encoder"] == "cnn"
     assert described["parameters"]["encoder"] > 0
     assert {each["setting"]: each["value"] for each in described["training"]["decided"]}["first_layer"] == "same"
 
 
-def test_a_bag_of_words_beside_it(works, data, circlet, refused, tmp_path):
+def test_a_bag_of_words_beside_it(works, data, as_json, predict, refused, tmp_path):
+    both = tmp_path / "both"
     options = [*SIZES, "--epochs", "2", "--encoder", "lstm", "--bag-of-words", "--char-ngrams", "2,3"]
-    works("train", data, "--model", tmp_path / "both", *options)
-    assert "lstm, embedding 16, max_words 256" in circlet("info", tmp_path / "both").stdout
-    assert "beside a bag of words" in " ".join(circlet("info", tmp_path / "both").stdout.split())
-    assert circlet("predict", tmp_path / "both", "-", stdin="the fox\n").returncode == 0
-    works("train", data, "--model", tmp_path / "both", "--continue", "--epochs", "1")
-    assert json.loads(circlet("evaluate", tmp_path / "both", data, "--json").stdout)["P@1"] > 0.5
-    assert "found encoder lstm" in refused("export", tmp_path / "both", tmp_path / "tagger.onnx")
+    works("train", data, "--model", both, *options)
+    shown = " ".join(works("info", both).stdout.split())
+    assert "lstm, embedding 16, max_words 256" in shown
+    assert "beside a bag of words" in shown
+    assert predict(both, "the fox\n")
+    works("train", data, "--model", both, "--continue", "--epochs", "1")
+    assert as_json("evaluate", both, data)["P@1"] > 0.5
+    assert "found encoder lstm" in refused("export", both, tmp_path / "tagger.onnx")
 
 
-def test_smaller_copies_and_exports(reader, circlet, refused, tmp_path):
+def test_smaller_copies_and_exports(reader, predict, works, refused, tmp_path):
     line = refused("compress", reader, "--output", tmp_path / "copy")
     assert "found encoder cnn; wanted encoder features to search for the smallest copy" in line
-    assert circlet("compress", reader, "--store", "int8", "--output", tmp_path / "copy").returncode == 0
-    assert circlet("predict", tmp_path / "copy", "-", stdin="the fox\n").returncode == 0
+    works("compress", reader, "--store", "int8", "--output", tmp_path / "copy")
+    assert predict(tmp_path / "copy", "the fox\n")
     line = refused("export", reader, tmp_path / "tagger.onnx")
     assert "found encoder cnn; only models with encoder features can be exported" in line
     assert not (tmp_path / "tagger.onnx").exists()

@@ -11,9 +11,8 @@ from circlet.cli.evaluate import draw_curves, write_table
 from circlet.metrics.measures import Decisions, curve_of
 
 
-def test_evaluate(circlet, model, data):
-    finished = circlet("evaluate", model, data, "--json", "-k", "1,2")
-    values = json.loads(finished.stdout)
+def test_evaluate(as_json, circlet, model, data):
+    values = as_json("evaluate", model, data, "-k", "1,2")
     assert values["documents"] == 40
     assert values["P@1"] > 0.95
     assert {"P@2", "PSP@1", "nDCG@2"} <= set(values)
@@ -23,95 +22,87 @@ def test_evaluate(circlet, model, data):
     assert finished.stderr == ""
 
 
-def test_evaluate_on_a_file_with_other_labels(circlet, works, model, write_jsonl, tmp_path):
-    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a chess game", "labels": ["game"]}]
-    path = write_jsonl(tmp_path / "more.jsonl", rows)
-    finished = circlet("evaluate", model, path, "--json", "-k", "1")
-    values = json.loads(finished.stdout)
-    assert values["P@1"] == 0.5  # it can't know games
-    assert values["unknown_labels"] == 1
-    finished = works("evaluate", model, path)
+def test_labels_that_the_model_does_not_know(as_json, works, model, write_jsonl, tmp_path):
+    rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a fox game", "labels": ["game"]}]
+    path, table = write_jsonl(tmp_path / "more.jsonl", rows), tmp_path / "labels.csv"
+    values = as_json("evaluate", model, path, "-k", "1")
+    assert (values["P@1"], values["unknown_labels"]) == (0.5, 1)
+    finished = works("evaluate", model, path, "--per-label", table, "--threshold", "0.4")
     assert "found 1 labels that the model does not know; they count as missed" in finished.stderr
     assert "unknown" not in finished.stdout
+    assert 'game,1,0,0.0,0.0,0.0,"[""animal""]"' in table.read_text(encoding="utf-8")
 
 
 @pytest.mark.parametrize("k", ["5", str(2**31 - 1)])
-def test_more_places_than_labels(circlet, model, data, k):
-    values = json.loads(circlet("evaluate", model, data, "--json", "-k", f"4,{k}").stdout)
+def test_more_places_than_labels(as_json, model, data, k):
+    values = as_json("evaluate", model, data, "-k", f"4,{k}")
     assert values[f"P@{k}"] == pytest.approx(values["P@4"] * 4 / int(k))
     assert values[f"nDCG@{k}"] == values["nDCG@4"]
 
 
-def test_evaluate_in_favor_of_rare_labels(circlet, uneven, data):
+def test_in_favor_of_rare_labels(as_json, circlet, uneven, data):
     data = data / "test.jsonl"  # alone, so that the model's own counts say which labels are rare
-    plain, favored = (
-        json.loads(circlet("evaluate", uneven, data, "--json", "-k", "1", "--favor-rare", degree).stdout)
-        for degree in ("0", "1")
-    )
+    plain, favored = (as_json("evaluate", uneven, data, "-k", "1", "--favor-rare", degree) for degree in "01")
     assert (plain["favor_rare"], favored["favor_rare"]) == (0, 1)
     assert favored["PSP@1"] > plain["PSP@1"]
-    printed = circlet("evaluate", uneven, data, "-k", "1", "--favor-rare", "1").stdout
-    assert f"PSP {100 * favored['PSP@1']:.2f}" in " ".join(printed.split())
-    assert "Rare labels are favored (1)." in " ".join(printed.split())
+    printed = " ".join(circlet("evaluate", uneven, data, "-k", "1", "--favor-rare", "1").stdout.split())
+    assert f"PSP {100 * favored['PSP@1']:.2f}" in printed
+    assert "Rare labels are favored (1)." in printed
 
 
 class TestDecisions:
-    def test_at_the_stored_threshold_or_another(self, circlet, model, data):
-        own = json.loads(circlet("evaluate", model, data, "--json").stdout)
-        assert own["threshold"] == json.loads(circlet("info", model, "--json").stdout)["threshold"]
+    def test_at_the_stored_threshold_or_another(self, as_json, circlet, model, data):
+        own = as_json("evaluate", model, data)
+        assert own["threshold"] == as_json("info", model)["threshold"]
         assert own["micro"]["f1"] > 0.95
-        low = json.loads(circlet("evaluate", model, data, "--json", "--threshold", "0").stdout)
+        low = as_json("evaluate", model, data, "--threshold", "0")
         assert low["micro"]["recall"] == low["macro"]["recall"] == 1  # all four labels are predicted
         assert low["micro"]["precision"] == pytest.approx(low["P@1"] * 70 / 160, abs=0.1)
         printed = " ".join(circlet("evaluate", model, data).stdout.split())
         assert f"micro {100 * own['micro']['precision']:.2f} {100 * own['micro']['recall']:.2f}" in printed
         assert "(stored by training)" in printed
 
-    def test_curves_and_labels(self, works, model, data, tmp_path):
+    def test_curves_and_labels(self, as_json, model, data, tmp_path):
         pytest.importorskip("matplotlib")
         plot, table = tmp_path / "curves.png", tmp_path / "labels.jsonl"
-        finished = works("evaluate", model, data, "--plot", plot, "--per-label", table, "--json")
+        values = as_json("evaluate", model, data, "--plot", plot, "--per-label", table)
         assert plot.read_bytes().startswith(b"\x89PNG")
         rows = [json.loads(line) for line in table.read_text(encoding="utf-8").splitlines()]
         assert {row["label"] for row in rows} == {"animal", "food", "vehicle", "weather"}
         mean = sum(row["f1"] for row in rows) / 4
-        assert json.loads(finished.stdout)["macro"]["f1"] == pytest.approx(mean, abs=1e-4)
-
-    def test_labels_that_the_model_does_not_know(self, circlet, model, write_jsonl, tmp_path):
-        rows = [{"text": "rain and snow", "labels": ["weather"]}, {"text": "a fox game", "labels": ["game"]}]
-        table = tmp_path / "labels.csv"
-        path = write_jsonl(tmp_path / "more.jsonl", rows)
-        assert circlet("evaluate", model, path, "--per-label", table, "--threshold", "0.4").returncode == 0
-        assert 'game,1,0,0.0,0.0,0.0,"[""animal""]"' in table.read_text(encoding="utf-8")
-
-    @pytest.mark.parametrize(
-        ("options", "message"),
-        [
-            (["--per-label", "a.txt"], "--per-label: found 'a.txt'; wanted a name that ends in"),
-            (["--per-label", "none/a.csv"], "wanted a file in a folder that exists"),
-            (["--plot", "nowhere/a.png"], "--plot: found no folder nowhere"),
-            (["--threshold", "2"], "--threshold"),
-        ],
-    )
-    def test_mistakes(self, refused, model, data, options, message):
-        assert message in refused("evaluate", model, data, *options)
+        assert values["macro"]["f1"] == pytest.approx(mean, abs=1e-4)
 
 
-class TestMistakes:
-    @pytest.mark.parametrize("k", ["-1", "a", "0", "1,,3", "", "1.5", "5,-1", "1" * 20, "9" * 400])
-    def test_depths(self, refused, k, model, data):
-        line = refused("evaluate", model, data, "-k", k)
-        assert f"-k: found {k!r}; wanted integers from 1 to 2³¹" in line
+@pytest.mark.parametrize(
+    ("options", "message"),
+    [
+        (["--per-label", "a.txt"], "--per-label: found 'a.txt'; wanted a name that ends in"),
+        (["--per-label", "none/a.csv"], "wanted a file in a folder that exists"),
+        (["--plot", "nowhere/a.png"], "--plot: found no folder nowhere"),
+        (["--threshold", "2"], "--threshold"),
+        *(
+            (["-k", k], f"-k: found {k!r}; wanted integers from 1 to 2³¹")
+            for k in ("-1", "a", "0", "1,,3", "", "1.5", "5,-1", "1" * 20, "9" * 400)
+        ),
+    ],
+)
+def test_options_that_are_refused(refused, model, data, options, message):
+    assert message in refused("evaluate", model, data, *options)
 
-    @pytest.mark.parametrize("lines", ["text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n"])
-    def test_data_without_a_label(self, refused, lines, model, tmp_path):
-        (tmp_path / "bare.csv").write_text(lines)
-        line = refused("evaluate", model, tmp_path / "bare.csv")
-        assert "bare.csv: found no label in any of the 2 documents; wanted some to compare with" in line
 
-    def test_none_of_the_labels_is_known(self, refused, model, write_jsonl, tmp_path):
-        path = write_jsonl(tmp_path / "games.jsonl", [{"text": "a chess game", "labels": ["game", "chess"]}])
-        assert "games.jsonl: found 2 labels, none of which the model knows" in refused("evaluate", model, path)
+@pytest.mark.parametrize(
+    ("lines", "message"),
+    [
+        *(
+            (lines, "found no label in any of the 2 documents; wanted some to compare with")
+            for lines in ("text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n")
+        ),
+        ("text,labels\na chess game,game;chess\n", "found 2 labels, none of which the model knows"),
+    ],
+)
+def test_data_that_is_refused(refused, lines, message, model, tmp_path):
+    (tmp_path / "bare.csv").write_text(lines)
+    assert f"bare.csv: {message}" in refused("evaluate", model, tmp_path / "bare.csv")
 
 
 REPORT = Decisions(
@@ -124,19 +115,17 @@ FIRST = {
 NAMES = ['red, "dark"', "blue", "green"]
 
 
-class TestPerLabel:
-    def test_jsonl(self, tmp_path):
-        write_table(tmp_path / "a.jsonl", REPORT, NAMES)
-        lines = [json.loads(line) for line in (tmp_path / "a.jsonl").read_text(encoding="utf-8").splitlines()]
-        assert lines[0] == FIRST
-        assert [line["label"] for line in lines] == NAMES[:2]
-
-    @pytest.mark.parametrize(("name", "mark"), [("a.csv", ","), ("a.tsv", "\t")])
-    def test_tables(self, tmp_path, name, mark):
-        write_table(tmp_path / name, REPORT, NAMES)
-        with (tmp_path / name).open(encoding="utf-8", newline="") as stream:
-            rows = list(csv.DictReader(stream, delimiter=mark))
-        assert {key: json.loads(value) if key != "label" else value for key, value in rows[0].items()} == FIRST
+@pytest.mark.parametrize("name", ["a.jsonl", "a.csv", "a.tsv"])
+def test_a_table_of_labels(tmp_path, name):
+    write_table(tmp_path / name, REPORT, NAMES)
+    with (tmp_path / name).open(encoding="utf-8", newline="") as stream:
+        if name == "a.jsonl":
+            rows = [json.loads(line) for line in stream]
+        else:
+            read = csv.DictReader(stream, delimiter="," if name == "a.csv" else "\t")
+            rows = [{key: row[key] if key == "label" else json.loads(row[key]) for key in row} for row in read]
+    assert rows[0] == FIRST
+    assert [row["label"] for row in rows] == NAMES[:2]
 
 
 def test_the_plot_has_three_curves_and_the_stored_threshold():

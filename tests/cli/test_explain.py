@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 import io
-import json
 import shutil
 from pathlib import Path
 
@@ -24,8 +23,8 @@ def indexed(works, small, topics, write_jsonl, tmp_path_factory) -> Path:
     return folder / "m"
 
 
-def test_json(circlet, model):
-    found = json.loads(circlet("explain", model, TEXT, "-k", "2", "--json").stdout)["explanations"]
+def test_json(as_json, predict, model):
+    found = as_json("explain", model, TEXT, "-k", "2")["explanations"]
     assert {each["label"] for each in found} == {"animal", "vehicle"}
     animal = next(each for each in found if each["label"] == "animal")
     best = max(animal["contributions"], key=lambda each: each["value"])
@@ -35,21 +34,19 @@ def test_json(circlet, model):
     total = sum(each["value"] for each in animal["contributions"])
     assert total == pytest.approx(animal["score"] - animal["base"], abs=1e-4)
     assert sum(value for _, _, value in animal["spans"]) == pytest.approx(total, abs=1e-6)
-    predicted = json.loads(circlet("predict", model, "-", "-k", "2", "--threshold", "0", stdin=TEXT).stdout)
+    (predicted,) = predict(model, TEXT, "-k", "2", "--threshold", "0")
     assert [each["label"] for each in found] == predicted["labels"]
     assert [round(each["probability"], 4) for each in found] == pytest.approx(predicted["scores"], abs=1e-4)
 
 
 def test_a_table_and_the_text(works, model):
-    finished = works("explain", model, TEXT, "--label", "animal")
-    assert "[+Wolf+]" in finished.stdout
-    assert "[+wolf+]" in finished.stdout
-    assert "[+tram" not in finished.stdout
-    words = " ".join(finished.stdout.split())
-    assert "animal: probability" in words
-    assert "“wolf” +" in words
-    assert "(empty document)" in words
-    assert "vehicle" not in words
+    words = " ".join(works("explain", model, TEXT, "--label", "animal").stdout.split())
+    for part in ("[+Wolf+]", "[+wolf+]", "animal: probability", "“wolf” +", "(empty document)"):
+        assert part in words
+    for part in ("[+tram", "vehicle"):
+        assert part not in words
+    # What a terminal would obey is not printed.
+    assert "\x1b" not in works("explain", model, "wolf \x1b[31m fox", "-k", "1").stdout
 
 
 def test_with_colors_and_without():
@@ -70,60 +67,48 @@ def test_with_colors_and_without():
     assert "[+" not in shown
 
 
-def test_what_a_terminal_would_obey_is_not_printed(works, model):
-    finished = works("explain", model, "wolf \x1b[31m fox", "-k", "1")
-    assert "\x1b" not in finished.stdout
-
-
-def test_standard_input_and_nothing_known(circlet, model):
-    one = circlet("explain", model, "-", "--json", stdin=TEXT + "\n").stdout
-    assert one == circlet("explain", model, TEXT, "--json").stdout
-    (found,) = json.loads(circlet("explain", model, "zzz", "-k", "1", "--json").stdout)["explanations"]
+def test_standard_input_a_row_of_data_and_nothing_known(as_json, works, model, data, topics):
+    text = topics(240)[203]["text"]
+    alone = as_json("explain", model, text)
+    assert as_json("explain", model, "-", stdin=f"{text}\n") == alone
+    assert as_json("explain", model, data, "--row", 3) == alone
+    (found,) = as_json("explain", model, "zzz", "-k", "1")["explanations"]
     assert found["score"] == pytest.approx(found["base"])
     assert found["contributions"] == []
-    assert circlet("explain", model, "").returncode == 0
+    works("explain", model, "")
 
 
-def test_a_row_of_data(circlet, model, data, topics):
-    text = topics(240)[203]["text"]
-    assert (
-        circlet("explain", model, data, "--row", 3, "--json").stdout
-        == circlet("explain", model, text, "--json").stdout
-    )
-
-
-def test_rows(circlet, works):
-    finished = works("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "--json")
-    first = json.loads(finished.stdout)["explanations"][0]
+def test_rows(as_json, works):
+    words = ("explain", SAVED / "matrix", SAVED / "rows", "--row", 0)
+    first = as_json(*words)["explanations"][0]
     assert {each["kind"] for each in first["contributions"]} == {"feature"}
     assert first["spans"] == []
-    table = circlet("explain", SAVED / "matrix", SAVED / "rows", "--row", 0, "-k", 1).stdout
-    assert first["contributions"][0]["term"] in table
+    assert first["contributions"][0]["term"] in works(*words, "-k", 1).stdout
 
 
 class TestSimilar:
-    def test_ids_of_documents(self, circlet, indexed, topics):
+    def test_ids_of_documents(self, as_json, works, indexed, topics):
         text = topics(60)[7]["text"]
-        finished = circlet("explain", indexed, text, "--similar", 3, "--json")
-        found = json.loads(finished.stdout)["similar"]
+        found = as_json("explain", indexed, text, "--similar", 3)["similar"]
         assert [each["id"][0] for each in found] == ["d"] * 3
         own = set(topics(60)[7]["labels"])
         assert all(set(topics(60)[int(each["id"][1:])]["labels"]) == own for each in found)
-        assert found[0]["id"] in circlet("explain", indexed, text, "--similar", 3, "-k", 1).stdout
+        assert found[0]["id"] in works("explain", indexed, text, "--similar", 3, "-k", 1).stdout
 
-    def test_what_other_commands_do_with_the_index(self, works, refused, indexed, topics, write_jsonl, tmp_path):
-        sizes = json.loads(works("info", indexed, "--verify", "--json").stdout)["bytes"]
+    def test_what_other_commands_do_with_the_index(
+        self, as_json, works, refused, indexed, topics, write_jsonl, tmp_path
+    ):
+        sizes = as_json("info", indexed, "--verify")["bytes"]
         assert sizes["index.safetensors"] == pytest.approx(60 * (128 + 4 + 6), rel=0.2)
         assert "documents in the index 60" in " ".join(works("info", indexed).stdout.split())
         works("compress", indexed, "--store", "int8", "--output", tmp_path / "small")
         assert not (tmp_path / "small" / "index.safetensors").exists()
-        assert "no index" in refused("explain", tmp_path / "small", "fox", "--similar", 1)
+        assert "without an index" in refused("explain", tmp_path / "small", "fox", "--similar", 1)
         copied = Path(shutil.copytree(indexed, tmp_path / "m"))
         more = write_jsonl(tmp_path / "more.jsonl", [{"id": "new", **topics(1)[0]}, topics(2)[1]])
         works("train", more, "--model", copied, "--continue", "--epochs", 1, "--device", "cpu")
-        text = topics(1)[0]["text"]
-        ids = [each["id"] for each in json.loads(
-            works("explain", copied, text, "--similar", 62, "--json").stdout)["similar"]]  # fmt: skip
+        found = as_json("explain", copied, topics(1)[0]["text"], "--similar", 62)["similar"]
+        ids = [each["id"] for each in found]
         assert len(ids) == 62
         assert {"d0", "d59", "new", 1} <= set(ids)
 
@@ -132,34 +117,27 @@ class TestSimilar:
         assert f"--continue: {model} has no index" in line
 
 
-class TestMistakes:
-    def test_an_unknown_label(self, refused, model):
-        line = refused("explain", model, TEXT, "--label", "anmial")
-        assert line.endswith("--label: found 'anmial'; wanted one of the 4 labels (did you mean animal?)")
-
-    def test_no_such_row(self, refused, model, data):
-        line = refused("explain", model, data, "--row", 40)
-        assert f"--row: found 40; wanted 0 to 39, the rows of {data}" in line
-
-    def test_the_wrong_kind_of_data(self, refused, model):
-        line = refused("explain", model, SAVED / "rows", "--row", 0)
-        assert line.endswith("this model was trained on texts and wants texts")
-        assert "wants feature rows: a file or folder with such rows, and --row" in refused(
-            "explain", SAVED / "matrix", "a text"
-        )
-
-    def test_bytes_that_are_no_text(self, refused, model):
-        assert "stdin: found bytes that are not UTF-8" in refused("explain", model, "-", stdin=b"\xff\xfe\xff")
-
-    def test_no_index(self, refused, model):
-        assert "train it with --keep-index" in refused("explain", model, TEXT, "--similar", 2)
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (["{model}", TEXT, "--label", "anmial"], "'anmial'; wanted one of the 4 labels (did you mean animal?)"),
+        (["{model}", "{data}", "--row", 40], "--row: found 40; wanted 0 to 39, the rows of {data}"),
+        (["{model}", SAVED / "rows", "--row", 0], "this model was trained on texts and wants texts"),
+        ([SAVED / "matrix", "a text"], "wants feature rows: a file or folder with such rows, and --row"),
+        (["{model}", "-"], "stdin: found bytes that are not UTF-8"),
+        (["{model}", TEXT, "--similar", 2], "wanted one trained with --keep-index"),
+    ],
+)
+def test_mistakes(refused, model, data, words, message):
+    line = refused("explain", *(str(word).format(model=model, data=data) for word in words), stdin=b"\xff\xfe\xff")
+    assert message.format(data=data) in line
 
 
-def test_labels_near_a_label(circlet, refused, model):
-    found = json.loads(circlet("info", model, "--near", "animal", "--json").stdout)
+def test_labels_near_a_label(as_json, works, refused, model):
+    found = as_json("info", model, "--near", "animal")
     assert found["label"] == "animal"
     assert sorted(each["label"] for each in found["near"]) == ["food", "vehicle", "weather"]
     values = [each["similarity"] for each in found["near"]]
     assert values == sorted(values, reverse=True)
-    assert "Labels near animal" in circlet("info", model, "--near", "animal").stdout
+    assert "Labels near animal" in works("info", model, "--near", "animal").stdout
     assert "(did you mean food?)" in refused("info", model, "--near", "fodo")

@@ -1,9 +1,5 @@
 from __future__ import annotations
 
-import json
-import shutil
-from pathlib import Path
-
 import pytest
 
 from circlet import CircletClassifier
@@ -13,8 +9,8 @@ from circlet.storage import layout
 from circlet.storage.contents import KEPT
 
 
-def test_info(circlet, model, tmp_path):
-    described = json.loads(circlet("info", model, "--json").stdout)
+def test_info(as_json, circlet, model, tmp_path):
+    described = as_json("info", model)
     assert described["n_labels"] == 4
     assert described["parameters"]["head"] == 32 * 128 + 128
     assert described["bytes"]["total"] == sum(path.stat().st_size for path in model.iterdir())
@@ -43,9 +39,9 @@ def test_the_epoch_that_was_kept_is_marked(kept, epoch, word):
 
 
 @pytest.mark.parametrize("store", ["float32", "bf16", "int8"])
-def test_how_weights_are_stored(circlet, store, model, tmp_path):
+def test_how_weights_are_stored(as_json, circlet, store, model, tmp_path):
     Model.load(model).save(tmp_path / "m", store)
-    described = json.loads(circlet("info", tmp_path / "m", "--json").stdout)
+    described = as_json("info", tmp_path / "m")
     assert described["store"] == store
     weights = (tmp_path / "m" / "weights.safetensors").stat().st_size
     assert described["bytes"]["weights.safetensors"] == weights
@@ -61,12 +57,8 @@ def test_a_listed_file_that_is_missing(refused, model, tmp_path):
 
 
 class TestVerify:
-    @pytest.fixture
-    def copied(self, model, tmp_path) -> Path:
-        return Path(shutil.copytree(model, tmp_path / "m"))
-
-    def test_a_good_one(self, circlet, copied):
-        assert json.loads(circlet("info", copied, "--verify", "--json").stdout)["verified"] is True
+    def test_a_good_one(self, as_json, circlet, copied):
+        assert as_json("info", copied, "--verify")["verified"] is True
         assert "digests of all files, verified" in " ".join(circlet("info", copied, "--verify").stdout.split())
 
     def test_damage_that_only_it_finds(self, circlet, refused, copied, monkeypatch, change_config):
@@ -84,10 +76,14 @@ class TestVerify:
 
     @pytest.mark.parametrize(
         "history",
-        ["", "[{}]", '[{"epoch": 1, "loss": NaN}]', '[{"epoch": 1, "loss": 1e400}]', '[{"epoch": "1"}]',
-         '[{"epoch": 1, "loss": "low"}]', '[{"epoch": 1, "P@1": null}]', '[{"epoch": 1, "member": []}]',
-         "[" * 900 + "]" * 900],
-    )  # fmt: skip
+        [
+            *("", "[{}]", '[{"epoch": "1"}]', "[" * 900 + "]" * 900),
+            *(
+                f'[{{"epoch": 1, {wrong}}}]'
+                for wrong in ('"loss": NaN', '"loss": 1e400', '"loss": "low"', '"P@1": null', '"member": []')
+            ),
+        ],
+    )
     @pytest.mark.parametrize("option", [[], ["--plot", "history.png"]], ids=["shown", "drawn"])
     def test_a_damaged_history(self, refused, copied, change_config, history, option, monkeypatch):
         monkeypatch.chdir(copied.parent)
@@ -96,24 +92,22 @@ class TestVerify:
         assert "history.json: found " in refused("info", copied, *option)
 
 
-class TestMistakes:
-    def test_a_model_without_epochs_to_draw(self, refused, model, tmp_path):
-        loaded = Model.load(model)
-        loaded.history = []
-        loaded.save(tmp_path / "m")
-        assert "history.json: found no epochs to draw" in refused(
-            "info", tmp_path / "m", "--plot", tmp_path / "a.png"
-        )
-        assert not (tmp_path / "a.png").exists()
+def test_a_model_without_epochs_to_draw(refused, model, tmp_path):
+    loaded, picture = Model.load(model), tmp_path / "a.png"
+    loaded.history = []
+    loaded.save(tmp_path / "m")
+    assert "history.json: found no epochs to draw" in refused("info", tmp_path / "m", "--plot", picture)
+    assert not picture.exists()
 
-    def test_an_interrupted_run_is_not_a_model(self, refused, tmp_path):
-        (tmp_path / "checkpoint.safetensors").touch()
-        for words in (["predict", tmp_path, "-"], ["info", tmp_path]):
-            line = refused(*words)
-            assert "an interrupted run" in line
-            assert "to go on: the same `fit`, resume=True" in line
-            (tmp_path / "run.json").touch()
-            line = refused(*words)
-            assert "found an interrupted run" in line
-            assert line.endswith(f"to go on: circlet train DATA --model {tmp_path} --resume")
-            (tmp_path / "run.json").unlink()
+
+@pytest.mark.parametrize("words", ["predict {folder} -", "info {folder}"])
+def test_an_interrupted_run_is_not_a_model(refused, tmp_path, words):
+    (tmp_path / "checkpoint.safetensors").touch()
+    words = words.format(folder=tmp_path).split()
+    line = refused(*words)
+    assert "found an interrupted run" in line
+    assert "to go on: the same `fit`, resume=True" in line
+    (tmp_path / "run.json").touch()
+    line = refused(*words)
+    assert "found an interrupted run" in line
+    assert line.endswith(f"to go on: circlet train DATA --model {tmp_path} --resume")

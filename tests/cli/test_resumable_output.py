@@ -112,10 +112,10 @@ def test_what_can_be_resumed(tmp_path):
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])
-def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monkeypatch, batches):
+def test_the_command_goes_on(circlet, works, model, topics, write_jsonl, tmp_path, monkeypatch, batches):
     documents = write_jsonl(tmp_path / "d.jsonl", topics(2500))
     whole, output = tmp_path / "whole.csv", tmp_path / "a.csv"
-    assert circlet("predict", model, documents, "--output", whole).returncode == 0
+    works("predict", model, documents, "--output", whole)
     write, left = PartialOutput.write, [batches]
 
     def dying(self, found):
@@ -130,7 +130,7 @@ def test_the_command_goes_on(circlet, model, topics, write_jsonl, tmp_path, monk
     assert not output.exists()
     if batches:
         assert json.loads((tmp_path / "a.csv.part.json").read_text())["documents"] == 1024 * batches
-    assert circlet("predict", model, documents, "--output", output, "--resume").returncode == 0
+    works("predict", model, documents, "--output", output, "--resume")
     assert output.read_bytes() == whole.read_bytes()
 
 

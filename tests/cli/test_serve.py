@@ -6,6 +6,8 @@ import shutil
 import socket
 import sys
 import types
+from collections.abc import Callable
+from pathlib import Path
 
 import pytest
 
@@ -36,9 +38,21 @@ def token(tmp_path):
     return path
 
 
-def test_what_it_says(works, model, ran):
-    finished = works("serve", model, "--port", 0, "--no-learn", "--rate", 5, "--proxy", "10.0.0.1")
-    assert finished.stderr == f"serving topics on http://127.0.0.1:{ran.address[1]} (Ctrl-C stops)\nstopped\n"
+@pytest.fixture
+def serves(works, ran) -> Callable[..., types.SimpleNamespace]:
+    """Start to serve on any port, without learning unless that is said; gives what would have been served."""
+
+    def run(*words: object, learning: tuple[str, ...] = ("--no-learn",)) -> types.SimpleNamespace:
+        ran.finished = works("serve", *words, "--port", 0, *learning)
+        return ran
+
+    return run
+
+
+def test_what_it_says(serves, model):
+    ran = serves(model, "--rate", 5, "--proxy", "10.0.0.1")
+    said = f"serving topics on http://127.0.0.1:{ran.address[1]} (Ctrl-C stops)\nstopped\n"
+    assert ran.finished.stderr == said
     assert list(ran.app.service.models) == ["topics"]
     assert ran.app.guard.access.hosts == {"localhost", "127.0.0.1", "::1"}
     assert ran.app.guard.access.token is None
@@ -46,50 +60,36 @@ def test_what_it_says(works, model, ran):
     assert ran.proxies == ["10.0.0.1"]
 
 
-def test_the_limits_are_the_usual_ones(circlet, model, ran):
-    assert circlet("serve", model, "--port", 0, "--no-learn").returncode == 0
-    assert ran.app.guard.limits == Limits()
-
-
-def test_a_browser(circlet, model, ran, monkeypatch):
+def test_several_models_in_a_browser(serves, model, monkeypatch, tmp_path):
     opened: list[str] = []
     monkeypatch.setattr("webbrowser.open", opened.append)
-    assert circlet("serve", model, "--port", 0, "--no-learn", "--open").returncode == 0
-    assert opened == [f"http://127.0.0.1:{ran.address[1]}"]
-
-
-def test_several_models(circlet, model, ran, tmp_path):
     shutil.copytree(model, tmp_path / "other")
-    assert circlet("serve", model, tmp_path / "other", "--port", 0, "--no-learn").returncode == 0
+    ran = serves(model, tmp_path / "other", "--open")
     assert list(ran.app.service.models) == ["topics", "other"]
+    assert opened == [f"http://127.0.0.1:{ran.address[1]}"]
+    assert ran.app.guard.limits == Limits()  # the usual ones
 
 
 @pytest.mark.usefixtures("ran")
 class TestBeyondThisMachine:
-    def test_needs_a_token(self, refused, model):
+    def test_needs_a_token(self, refused, serves, model, token):
         line = refused("serve", model, "--host", "0.0.0.0", "--port", 0)
         assert "wanted --token-file FILE, or --insecure" in line
+        options = (model, "--host", "0.0.0.0", "--token-file", token)
+        access = serves(*options, "--allow-origin", "https://a.example").app.guard.access
+        assert (access.token, access.hosts) == ("0123456789abcdef", None)
+        assert access.origins == ("https://a.example",)
+        assert serves(*options, "--allow-host", "Tags.example").app.guard.access.hosts == {"tags.example"}
 
-    def test_with_a_token(self, circlet, model, ran, token):
-        options = ("--host", "0.0.0.0", "--port", 0, "--no-learn", "--token-file", token)
-        assert circlet("serve", model, *options, "--allow-origin", "https://a.example").returncode == 0
-        assert ran.app.guard.access.token == "0123456789abcdef"
-        assert ran.app.guard.access.hosts is None
-        assert ran.app.guard.access.origins == ("https://a.example",)
-        assert circlet("serve", model, *options, "--allow-host", "Tags.example").returncode == 0
-        assert ran.app.guard.access.hosts == {"tags.example"}
-
-    def test_insecure(self, circlet, model, ran):
-        assert circlet("serve", model, "--host", "0.0.0.0", "--port", 0, "--insecure").returncode == 0
+    def test_insecure(self, serves, model):
+        ran = serves(model, "--host", "0.0.0.0", "--insecure", learning=())
         assert ran.app.service.models["topics"].learner is None  # nothing is learned from strangers
 
     @pytest.mark.parametrize("content", ["", "short", "with a space in it", "ä" * 20])
     def test_bad_tokens(self, refused, model, token, content):
         token.write_text(content, encoding="utf-8")
         assert "wanted" in refused("serve", model, "--port", 0, "--token-file", token)
-
-    def test_no_such_file(self, refused, model, tmp_path):
-        assert "none.txt" in refused("serve", model, "--port", 0, "--token-file", tmp_path / "none.txt")
+        assert "none.txt" in refused("serve", model, "--port", 0, "--token-file", token.with_name("none.txt"))
 
 
 @pytest.mark.usefixtures("ran")
@@ -97,14 +97,11 @@ class TestMistakes:
     def test_no_model(self, refused):
         assert refused("serve").endswith("wanted one or more folders, or --demo")
 
-    def test_damaged_model(self, refused, model, tmp_path):
-        shutil.copytree(model, tmp_path / "damaged")
-        (tmp_path / "damaged" / "labels.txt").write_text("x\n", encoding="utf-8")
-        assert "labels.txt" in refused("serve", tmp_path / "damaged", "--port", 0)
-
-    def test_two_of_one_name(self, refused, model, tmp_path):
-        shutil.copytree(model, tmp_path / "topics")
-        assert "found two models called topics" in refused("serve", model, tmp_path / "topics", "--port", 0)
+    def test_two_of_one_name_and_a_damaged_one(self, refused, model, tmp_path):
+        other = Path(shutil.copytree(model, tmp_path / "topics"))
+        assert "found two models called topics" in refused("serve", model, other, "--port", 0)
+        (other / "labels.txt").write_text("x\n", encoding="utf-8")
+        assert "labels.txt" in refused("serve", other, "--port", 0)
 
     def test_port_in_use(self, refused, model):
         with socket.socket() as other:
@@ -124,7 +121,7 @@ class TestMistakes:
         )
 
 
-def test_demo_is_trained_once(circlet, ran, model, monkeypatch, tmp_path):
+def test_demo_is_trained_once(serves, model, monkeypatch, tmp_path):
     trained = []
 
     def train(data, folder, *, keep_index, resume):
@@ -134,7 +131,7 @@ def test_demo_is_trained_once(circlet, ran, model, monkeypatch, tmp_path):
     monkeypatch.setattr("circlet.cli.train.train", train)
     monkeypatch.setattr("platformdirs.user_cache_path", lambda name: tmp_path / name)
     for _ in range(2):
-        assert circlet("serve", "--demo", "--port", 0, "--no-learn").returncode == 0
+        ran = serves("--demo")
     assert trained == [(["pydocs"], True, False)]
     assert list(ran.app.service.models) == ["pydocs"]
     assert command.demo_model().is_relative_to(tmp_path / "circlet" / "models")
@@ -152,11 +149,11 @@ class TestLearning:
         return found
 
     @pytest.mark.parametrize(("options", "learns"), [([], True), (["--learn"], True), (["--no-learn"], False)])
-    def test_unless_told_otherwise(self, circlet, model, ran, opened, options, learns):
-        assert circlet("serve", model, "--port", 0, *options).returncode == 0
+    def test_unless_told_otherwise(self, serves, model, opened, options, learns):
+        serves(model, learning=options)
         assert opened == (["topics"] if learns else [])
 
-    def test_only_if_nothing_speaks_against_it(self, circlet, model, ran, opened, monkeypatch):
+    def test_only_if_nothing_speaks_against_it(self, serves, model, opened, monkeypatch):
         monkeypatch.setattr("circlet.serve.feedback.why_not", lambda folder: "no")
-        assert circlet("serve", model, "--port", 0).returncode == 0
+        serves(model, learning=())
         assert opened == []

@@ -10,6 +10,7 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -17,6 +18,8 @@ import torch
 from safetensors.torch import load_file
 
 from circlet.scoring.heads import HEADS
+
+URI = "http://example.org/"
 
 
 def test_a_trained_folder_is_complete_without_leftovers(model):
@@ -28,22 +31,17 @@ def test_a_trained_folder_is_complete_without_leftovers(model):
 
 
 @pytest.mark.parametrize("head", HEADS)
-def test_every_head_trains_by_name(circlet, head, data, small, tmp_path):
-    options = [*small, "--epochs", "12", "--head", head, "--json"]
-    trained = circlet("train", data, "--model", tmp_path / "m", *options)
-    assert json.loads(trained.stdout)["network"]["head"] == head
-    assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.7
+def test_every_head_trains_by_name(as_json, head, data, small, tmp_path):
+    options = [*small, "--epochs", "12", "--head", head]
+    assert as_json("train", data, "--model", tmp_path / "m", *options)["network"]["head"] == head
+    assert as_json("evaluate", tmp_path / "m", data)["P@1"] > 0.7
 
 
-def test_weights_can_be_stored_in_fewer_bits(circlet, refused, data, small, tmp_path):
-    options = ["train", data, *small, "--epochs", "2", "--model"]
-    summary = json.loads(circlet(*options, tmp_path / "m", "--store", "int8", "--json").stdout)
-    assert summary["store"] == "int8"
+def test_weights_can_be_stored_in_fewer_bits(as_json, works, data, small, tmp_path):
+    options = [*small, "--epochs", "2", "--store", "int8"]
+    assert as_json("train", data, "--model", tmp_path / "m", *options)["store"] == "int8"
     assert load_file(tmp_path / "m" / "weights.safetensors")["members.0.output.weight"].dtype == torch.int8
-    assert circlet("evaluate", tmp_path / "m", data).returncode == 0
-    line = refused(*options, tmp_path / "n", "--store", "int2")
-    assert "`store`: found 'int2'; wanted one of float32, bf16, int8, int4" in line
-    assert not (tmp_path / "n").exists()
+    works("evaluate", tmp_path / "m", data)
 
 
 @pytest.mark.parametrize(
@@ -62,7 +60,7 @@ def test_says_which_epoch_it_kept_and_what_is_enough(circlet, data, small, tmp_p
     assert ", for precision=0.9 on held-out rows\n" in trained.stderr
 
 
-def test_several_members(circlet, works, data, small, tmp_path):
+def test_several_members(as_json, predict, works, data, small, tmp_path):
     options = ["train", data, *small, "--epochs", "8", "--members", "2"]
     trained = works(*options, "--model", tmp_path / "m", "--json")
     stages = re.findall(r"^member (\d)/2, (calibration run|calibrated|epoch)", trained.stderr, re.MULTILINE)
@@ -72,38 +70,34 @@ def test_several_members(circlet, works, data, small, tmp_path):
     assert summary["members"] == 2
     assert summary["parameters"]["head"] == 2 * (32 * 128 + 128)
     assert [record["member"] for record in summary["history"]] == [1] * 8 + [2] * 8
-    assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9
-    found = json.loads(circlet("predict", tmp_path / "m", "-", "-k", "2", stdin="the fox\n").stdout)
-    assert found["labels"][0] == "animal"
-    smaller = json.loads(circlet("compress", tmp_path / "m", "--store", "int8", "--json").stdout)
-    assert circlet("predict", smaller["output"], "-", "-k", "2", stdin="the fox\n").returncode == 0
-    described = json.loads(circlet("info", tmp_path / "m", "--json").stdout)
+    assert as_json("evaluate", tmp_path / "m", data)["P@1"] > 0.9
+    smaller = as_json("compress", tmp_path / "m", "--store", "int8")["output"]
+    for folder in (tmp_path / "m", smaller):
+        assert predict(folder, "the fox\n", "-k", "2")[0]["labels"][0] == "animal"
+    described = as_json("info", tmp_path / "m")
     assert (described["members"], described["epochs"]) == (2, 16)
     assert described["parameters"] == summary["parameters"]
-    shown = " ".join(circlet("info", tmp_path / "m").stdout.split())
+    shown = " ".join(works("info", tmp_path / "m").stdout.split())
     assert "networks 2" in shown
     assert "epochs 16 of all networks together" in shown
 
 
 class TestDecided:
-    def test_no_option_is_needed(self, circlet, works, data, tmp_path):
+    def test_no_option_is_needed(self, as_json, works, data, tmp_path):
         trained = works("train", data, "--model", tmp_path / "m", "--json")
         _, line, *_ = trained.stderr.splitlines()
         assert line.startswith("decided from the data: validation 60, scaling none, char-ngrams 3,5, ")
         decided = {each["setting"]: each for each in json.loads(trained.stdout)["training"]["decided"]}
         assert decided["char_ngrams"]["value"] == [3, 5]
-        assert json.loads(circlet("evaluate", tmp_path / "m", data, "--json").stdout)["P@1"] > 0.9
-        shown = " ".join(circlet("info", tmp_path / "m").stdout.split())
+        assert as_json("evaluate", tmp_path / "m", data)["P@1"] > 0.9
+        shown = " ".join(works("info", tmp_path / "m").stdout.split())
         assert "decided, char_ngrams 3,5: few texts show few of all words, but many of their parts" in shown
 
-    def test_what_is_given_is_not_decided(self, circlet, data, tmp_path, small):
-        options = [*small, "--epochs", "2", "--char-ngrams", "none", "--no-join", "--validation", "20", "--json"]
-        summary = json.loads(circlet("train", data, "--model", tmp_path / "m", *options).stdout)
-        assert {each["setting"] for each in summary["training"]["decided"]} == {
-            "scaling",
-            "min_df",
-            "max_features",
-        }
+    def test_what_is_given_is_not_decided(self, as_json, data, tmp_path, small):
+        options = [*small, "--epochs", "2", "--char-ngrams", "none", "--no-join", "--validation", "20"]
+        summary = as_json("train", data, "--model", tmp_path / "m", *options)
+        decided = {each["setting"] for each in summary["training"]["decided"]}
+        assert decided == {"scaling", "min_df", "max_features"}
         assert json.loads((tmp_path / "m" / "vectorizer.json").read_text())["parameters"]["char_ngrams"] is None
         assert (summary["training"]["documents"], summary["training"]["held_out"]) == (180, 20)
         assert all("nDCG@5" in record for record in summary["history"])
@@ -127,23 +121,24 @@ class TestMistakes:
     @pytest.mark.parametrize(
         ("arguments", "words"),
         [
-            (["--head", "crr"], ["`head`", "chrr-half", "'crr'"]),
-            (["--head", "fc", "--loss", "cosine"], ["fc", "bce"]),
-            (["--hidden", "a"], ["--hidden", "'a'"]),
-            (["--lr", "-1"], ["`lr`", "above 0"]),
-            (["--device", "tpu9"], ["`device`", "tpu9"]),
-            (["--preset", "slow"], ["`preset`", "paper"]),
-            (["--resume"], ["no interrupted run"]),
-            (["--codebook", "holographic"], ["found codebook holographic for head chrr"]),
-            (["--validation", "-0.5"], ["`validation`", "-0.5"]),
-            (["--members", "0"], ["`members`: found 0; wanted an integer >= 1"]),
+            ("--head crr", ["`head`", "chrr-half", "'crr'"]),
+            ("--head fc --loss cosine", ["fc", "bce"]),
+            ("--hidden a", ["--hidden", "'a'"]),
+            ("--lr -1", ["`lr`", "above 0"]),
+            ("--device tpu9", ["`device`", "tpu9"]),
+            ("--preset slow", ["`preset`", "paper"]),
+            ("--resume", ["no interrupted run"]),
+            ("--codebook holographic", ["found codebook holographic for head chrr"]),
+            ("--validation -0.5", ["`validation`", "-0.5"]),
+            ("--store int2", ["`store`: found 'int2'; wanted one of float32, bf16, int8, int4"]),
+            ("--continue", ["--continue: {folder} holds no finished model; train without --continue"]),
         ],
     )
     def test_training(self, refused, arguments, words, data, tmp_path):
-        line = refused("train", data, "--model", tmp_path / "m", *arguments)
-        for word in words:
-            assert word in line
-        assert not (tmp_path / "m").exists()
+        folder = tmp_path / "m"
+        line = refused("train", data, "--model", folder, *arguments.split())
+        assert all(word.format(folder=folder) in line for word in words)
+        assert not folder.exists()
 
     def test_a_mistake_that_only_the_data_shows(self, circlet, data, tmp_path):
         finished = circlet("train", data, "--model", tmp_path / "m", "--head", "chrr-half", "--hidden", "7")
@@ -173,24 +168,10 @@ def test_a_network_that_does_not_fit_into_memory(circlet, data, small, tmp_path,
     assert not (tmp_path / "m").exists()
 
 
-URI = "http://example.org/"
-
-
 @pytest.fixture(scope="module")
-def texts_of_uris(topics, write_jsonl, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("uris")
-    rows = [{**row, "labels": [URI + label for label in row["labels"]]} for row in topics(80)]
-    lines = (f"<{URI}{label}>\tthe {label}\n" for label in ("animal", "food", "vehicle"))
-    (folder / "names.tsv").write_text("".join(lines), encoding="utf-8")
-    return write_jsonl(folder / "train.jsonl", rows)
-
-
-@pytest.fixture(scope="module")
-def named_model(works, texts_of_uris, small, tmp_path_factory):
-    folder = tmp_path_factory.mktemp("models") / "named"
-    finished = works(
-        "train", texts_of_uris, "--model", folder, "--names", texts_of_uris.parent / "names.tsv", *small
-    )
+def named_model(works, of_uris, small, tmp_path_factory):
+    (data, names), folder = of_uris, tmp_path_factory.mktemp("models") / "named"
+    finished = works("train", data, "--model", folder, "--names", names, *small)
     assert "(1 labels are not in it and keep their URIs)" in finished.stderr
     return folder
 
@@ -198,66 +179,52 @@ def named_model(works, texts_of_uris, small, tmp_path_factory):
 class TestNames:
     """Labels that are URIs, and a vocabulary with their names."""
 
-    def test_predictions_have_both(self, circlet, named_model, tmp_path):
-        printed = json.loads(
-            circlet("predict", named_model, "-", "-k", "1", stdin="the fox and the wolf\n").stdout
-        )
+    @pytest.mark.parametrize("mark", [",", "\t"])
+    def test_predictions_have_both(self, predict, works, named_model, tmp_path, mark):
+        (printed,) = predict(named_model, "the fox and the wolf\n", "-k", "1")
         assert printed["labels"] == ["the animal"]
         assert printed["uris"] == [f"{URI}animal"]
-        for name in ("a.csv", "a.tsv"):
-            circlet(
-                "predict", named_model, "-", "-k", "1", "--output", tmp_path / name, stdin="the fox and the wolf\n"
-            )
-            lines = (tmp_path / name).read_text(encoding="utf-8").splitlines()
-            assert lines[0].replace("\t", ",") == "id,labels,uris,scores"
-            assert f"{URI}animal" in lines[1]
+        path = tmp_path / ("a.csv" if mark == "," else "a.tsv")
+        works("predict", named_model, "-", "-k", "1", "--output", path, stdin="the fox and the wolf\n")
+        first, second = path.read_text(encoding="utf-8").splitlines()
+        assert first.split(mark) == ["id", "labels", "uris", "scores"]
+        assert f"{URI}animal" in second
 
-    def test_data_may_have_uris_or_names(self, circlet, named_model, texts_of_uris, write_jsonl, tmp_path):
-        by_uri = json.loads(circlet("evaluate", named_model, texts_of_uris, "--json").stdout)
+    def test_data_may_have_uris_or_names(self, as_json, named_model, of_uris, write_jsonl, tmp_path):
+        table = tmp_path / "labels.csv"
+        by_uri = as_json("evaluate", named_model, of_uris[0], "--per-label", table)
         assert by_uri["unknown_labels"] == 0
         assert by_uri["P@1"] > 0.9
-        rows = [json.loads(line) for line in texts_of_uris.read_text(encoding="utf-8").splitlines()]
-        for row in rows:
-            row["labels"] = [label.replace(URI, "the ") for label in row["labels"]]
-            row["labels"] = [URI + "weather" if label == "the weather" else label for label in row["labels"]]
-        by_name = json.loads(
-            circlet("evaluate", named_model, write_jsonl(tmp_path / "a.jsonl", rows), "--json").stdout
-        )
-        assert by_name["P@1"] == by_uri["P@1"]
-        table = tmp_path / "labels.csv"
-        circlet("evaluate", named_model, texts_of_uris, "--per-label", table)
         assert f"the animal,{URI}animal," in table.read_text(encoding="utf-8")
+        rows = [json.loads(line) for line in of_uris[0].read_text(encoding="utf-8").splitlines()]
+        for row in rows:  # weather has no name
+            row["labels"] = [
+                label if "weather" in label else label.replace(URI, "the ") for label in row["labels"]
+            ]
+        by_name = as_json("evaluate", named_model, write_jsonl(tmp_path / "a.jsonl", rows))
+        assert by_name["P@1"] == by_uri["P@1"]
 
     def test_it_is_trained_further(self, works, named_model, write_jsonl, tmp_path):
-        copied = tmp_path / "m"
-        shutil.copytree(named_model, copied)
+        copied = Path(shutil.copytree(named_model, tmp_path / "m"))
         rows = [{"text": "a chess game", "labels": [URI + "game", URI + "food"]}] * 4
         path = write_jsonl(tmp_path / "a.jsonl", rows)
         works("train", path, "--model", copied, "--continue", "--epochs", "1", "--device", "cpu")
-        assert (copied / "uris-2.txt").read_text(encoding="utf-8").splitlines()[-1] == f"{URI}game"
-        assert (copied / "labels-2.txt").read_text(encoding="utf-8").splitlines() == [
-            "the animal", "the food", "the vehicle", f"{URI}weather", f"{URI}game",
-        ]  # fmt: skip
+        uris, labels = ((copied / f"{name}-2.txt").read_text("utf-8").splitlines() for name in ("uris", "labels"))
+        assert uris[-1] == f"{URI}game"
+        assert labels == ["the animal", "the food", "the vehicle", f"{URI}weather", f"{URI}game"]
 
-    def test_a_smaller_copy_keeps_them(self, circlet, named_model, tmp_path):
-        assert circlet("compress", named_model, "--store", "int8", "--output", tmp_path / "s").returncode == 0
-        assert json.loads(circlet("info", tmp_path / "s", "--json").stdout)["uris"] is True
+    def test_a_smaller_copy_keeps_them(self, as_json, refused, works, named_model, tmp_path):
+        works("compress", named_model, "--store", "int8", "--output", tmp_path / "s")
+        assert as_json("info", tmp_path / "s")["uris"] is True
         (tmp_path / "s" / "uris.txt").write_text("a\nb\nc\n", encoding="utf-8")
-        finished = circlet("predict", tmp_path / "s", "-", stdin="a fox\n")
-        assert finished.returncode == 2
-        assert "uris.txt: found other content than config.json describes" in finished.stderr
+        line = refused("predict", tmp_path / "s", "-", stdin="a fox\n")
+        assert "uris.txt: found other content than config.json describes" in line
 
 
 #: torchrun, on a port that is free.
 TORCHRUN = (
-    sys.executable,
-    "-m",
-    "torch.distributed.run",
-    "--standalone",
-    "--nproc-per-node",
-    "2",
-    "-m",
-    "circlet",
+    *(sys.executable, "-m", "torch.distributed.run"),
+    *("--standalone", "--nproc-per-node", "2", "-m", "circlet"),
 )
 
 
@@ -274,13 +241,6 @@ def assert_same_weights(one: Path, other: Path) -> None:
         torch.testing.assert_close(tensor, second[name], rtol=1e-3, atol=1e-4)
 
 
-def wait_for_checkpoint(folder: Path, running: subprocess.Popen[str]) -> None:
-    """The first one is written after the first epoch."""
-    while not (folder / "checkpoint.safetensors").exists():
-        assert running.poll() is None
-        time.sleep(0.01)
-
-
 def processes_of(torchrun: subprocess.Popen[str], folder: Path) -> list[int]:
     """Those that torchrun started; the one that writes into the folder is the first."""
     children = Path(f"/proc/{torchrun.pid}/task/{torchrun.pid}/children").read_text().split()
@@ -293,6 +253,26 @@ class TestSeveralProcesses:
     @pytest.fixture
     def options(self, data, small) -> list[str]:
         return ["train", str(data), *small, "--precision", "float32"]
+
+    @pytest.fixture
+    def long(self, works, options, tmp_path) -> list[str]:
+        """A run that can be ended on its way; `whole` has what it comes to, and `m` is its folder."""
+        words = [*options, "--epochs", "60", "--model"]
+        works(*words, tmp_path / "whole", "--batch-size", "32")
+        return [*words, str(tmp_path / "m")]
+
+    @pytest.fixture
+    def started(self, tmp_path) -> Callable[..., tuple[subprocess.Popen[str], list[int]]]:
+        """Start torchrun, and wait for the first checkpoint, which is written after the first epoch."""
+
+        def start(*launch: str) -> tuple[subprocess.Popen[str], list[int]]:
+            running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
+            while not (tmp_path / "m" / "checkpoint.safetensors").exists():
+                assert running.poll() is None
+                time.sleep(0.01)
+            return running, processes_of(running, tmp_path / "m")
+
+        return start
 
     def test_two_train_what_one_does_with_twice_the_batch(self, circlet, process, options, tmp_path):
         one, two = tmp_path / "one", tmp_path / "two"
@@ -315,49 +295,40 @@ class TestSeveralProcesses:
         assert_same_weights(tmp_path / "one", tmp_path / "two")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
-    @pytest.mark.parametrize("first", [True, False], ids=["the first", "the second"])
-    def test_a_killed_process_ends_the_others_and_the_run_goes_on(self, circlet, works, options, tmp_path, first):
-        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
-        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
-        running = subprocess.Popen([*TORCHRUN, *words, str(folder)], stderr=subprocess.PIPE, text=True)
-        wait_for_checkpoint(folder, running)
-        os.kill(processes_of(running, folder)[0 if first else 1], signal.SIGKILL)
+    @pytest.mark.parametrize("killed", [0, 1], ids=["the first", "the second"])
+    def test_a_killed_process_ends_the_others_and_the_run_goes_on(
+        self, works, started, long, options, tmp_path, killed
+    ):
+        running, processes = started(*TORCHRUN, *long)
+        os.kill(processes[killed], signal.SIGKILL)
         _, stderr = running.communicate(timeout=60)
         assert running.returncode != 0
         (line,) = lines_of(stderr)
         assert "--resume" in line
-        works("train", options[1], "--model", folder, "--resume", "--device", "cpu")
-        assert_same_weights(tmp_path / "whole", folder)
+        works("train", options[1], "--model", tmp_path / "m", "--resume", "--device", "cpu")
+        assert_same_weights(tmp_path / "whole", tmp_path / "m")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
-    def test_torchrun_can_start_a_killed_run_again(self, circlet, options, tmp_path):
-        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
-        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
-        launch = [*TORCHRUN[:4], "--max-restarts", "1", *TORCHRUN[4:], *words, str(folder)]
-        running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
-        wait_for_checkpoint(folder, running)
-        os.kill(processes_of(running, folder)[1], signal.SIGKILL)
+    def test_torchrun_can_start_a_killed_run_again(self, started, long, tmp_path):
+        running, processes = started(*TORCHRUN[:4], "--max-restarts", "1", *TORCHRUN[4:], *long)
+        os.kill(processes[1], signal.SIGKILL)
         _, stderr = running.communicate(timeout=120)
         assert running.returncode == 0, stderr
-        assert_same_weights(tmp_path / "whole", folder)
+        assert_same_weights(tmp_path / "whole", tmp_path / "m")
 
     @pytest.mark.skipif(sys.platform != "linux", reason="finds the processes in /proc")
-    @pytest.mark.parametrize("ended", ["torchrun", "the first", "the second"])
-    def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on(self, circlet, process, options, tmp_path, ended):
+    @pytest.mark.parametrize("ended", ["the first", "the second", "torchrun"])
+    def test_sigterm_leaves_a_checkpoint_and_the_run_goes_on(self, process, started, long, tmp_path, ended):
         """A cluster ends torchrun like this, which passes it on; somebody may also end a single process."""
-        folder, words = tmp_path / "m", [*options, "--epochs", "60", "--model"]
-        assert circlet(*words, tmp_path / "whole", "--batch-size", "32").returncode == 0
-        launch = [*TORCHRUN, *words, str(folder)]
-        running = subprocess.Popen(launch, stderr=subprocess.PIPE, text=True)
-        wait_for_checkpoint(folder, running)
-        first, second = processes_of(running, folder)
+        folder = tmp_path / "m"
+        running, (first, second) = started(*TORCHRUN, *long)
         os.kill({"torchrun": running.pid, "the first": first, "the second": second}[ended], signal.SIGTERM)
         _, stderr = running.communicate(timeout=60)
         assert running.returncode != 0
         assert not (folder / "config.json").exists()
         assert lines_of(stderr) == []
         assert stderr.count(f"{folder} holds a checkpoint to resume") == 1, stderr
-        finished = process(*launch, "--resume")
+        finished = process(*TORCHRUN, *long, "--resume")
         assert finished.returncode == 0, finished.stderr
         assert_same_weights(tmp_path / "whole", folder)
 

@@ -38,14 +38,8 @@ print(json.dumps(finished))
 
 
 def run_without(modules: str, commands: list[list[str]], folder: Path) -> list[tuple[int, str, str]]:
-    done = subprocess.run(
-        [sys.executable, "-c", DRIVER, modules],
-        input=json.dumps(commands),
-        capture_output=True,
-        encoding="utf-8",
-        check=False,
-        cwd=folder,
-    )
+    words, given = [sys.executable, "-c", DRIVER, modules], json.dumps(commands)
+    done = subprocess.run(words, input=given, capture_output=True, encoding="utf-8", check=False, cwd=folder)
     assert done.returncode == 0, done.stderr
     return [(status, out, err) for status, out, err in json.loads(done.stdout)]
 
@@ -119,22 +113,18 @@ class TestWhatNeedsMore:
 
     @pytest.mark.usefixtures("unchanged")
     def test_without_torch(self, model, data, tmp_path):
-        train = ["train", str(data), "--model"]
         purposes = {
-            "training": [
-                [*train, "new"],
-                [*train, "new", "--threads", "1"],
-                [*train, str(model), "--overwrite"],
-                ["demo"],
-            ],
-            "an experiment": [["reproduce", "capacity", "--quick"], ["reproduce", "table", "--quick"]],
-            "running on cuda": [
-                ["predict", str(model), "-", "--device", "cuda"],
-                ["evaluate", str(model), str(data), "--device", "cuda"],
-            ],
+            f"train {data} --model new": "training",
+            f"train {data} --model new --threads 1": "training",
+            f"train {data} --model {model} --overwrite": "training",
+            "demo": "training",
+            "reproduce capacity --quick": "an experiment",
+            "reproduce table --quick": "an experiment",
+            f"predict {model} - --device cuda": "running on cuda",
+            f"evaluate {model} {data} --device cuda": "running on cuda",
+            f"embed {data} --sentence-model m --output e": "embedding texts",
         }
-        pairs = [(purpose, words) for purpose, commands in purposes.items() for words in commands]
-        pairs.append(("embedding texts", ["embed", str(data), "--sentence-model", "m", "--output", "e"]))
+        pairs = [(purpose, command.split()) for command, purpose in purposes.items()]
         finished = run_without("torch", [words for _, words in pairs], tmp_path)
         for (purpose, words), (status, out, err) in zip(pairs, finished, strict=True):
             extra = "embed" if words[0] == "embed" else "train"
@@ -181,14 +171,9 @@ def test_an_environment_without_torch(circlet, model, data, tmp_path):
     subprocess.run([sys.executable, "-m", "venv", str(folder)], check=True, env=environment)
 
     def run(*words: str, stdin: str = "") -> subprocess.CompletedProcess[str]:
+        where: Any = {"cwd": tmp_path, "env": environment}
         return subprocess.run(
-            [python, *words],
-            input=stdin,
-            capture_output=True,
-            encoding="utf-8",
-            check=False,
-            cwd=tmp_path,
-            env=environment,
+            [python, *words], input=stdin, capture_output=True, encoding="utf-8", check=False, **where
         )
 
     pip = ("-m", "pip", "install", "--disable-pip-version-check", "--quiet")
