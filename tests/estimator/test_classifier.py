@@ -11,8 +11,6 @@ import scipy.sparse as sp
 import torch
 from sklearn.base import clone
 from sklearn.exceptions import NotFittedError
-from sklearn.feature_extraction.text import TfidfVectorizer
-from sklearn.pipeline import make_pipeline
 from sklearn.utils.estimator_checks import parametrize_with_checks
 from tests.estimator.conftest import LABELS, WORDS
 
@@ -47,14 +45,6 @@ def test_clone_has_the_parameters_and_not_the_weights(on_texts):
     assert twin.get_params() == on_texts.get_params()
     with pytest.raises(NotFittedError, match="not fitted"):
         twin.predict(["red"])
-
-
-def test_pipeline(documents, learner):
-    texts, labels = documents()
-    pipeline = make_pipeline(TfidfVectorizer(), learner()).fit(texts, labels)
-    assert pipeline.score(texts, labels) == 1
-    assert pipeline.predict(["blue flat"]).toarray().tolist() == [[1, 0, 0, 1, 0, 0]]
-    assert pipeline.classes_.tolist() == ["B", "G", "R", "f", "r", "s"]
 
 
 def test_data_frames_give_their_names(indicator, learner, tmp_path):
@@ -197,6 +187,7 @@ def test_partial_fit_from_the_first_call(indicator, learner):
     classifier.partial_fit(X, [["b"]] * X.shape[0])
     with pytest.raises(ParameterError, match="head fc has one output per label"):
         classifier.partial_fit(X, [["c"]] * X.shape[0])
+    assert (classifier.classes_.tolist(), classifier.model_.n_labels) == (["a", "b"], 2)
     classes = learner(head="fc").partial_fit(X, ["a"] * X.shape[0], classes=["b", "a"])
     assert classes.partial_fit(X, ["b"] * X.shape[0]).classes_.tolist() == ["a", "b"]
     assert learner().partial_fit(X, Y).score(X, Y) == 1

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import numpy as np
 import pytest
 import scipy.sparse as sp
 from sklearn.feature_extraction.text import TfidfVectorizer
@@ -52,7 +51,8 @@ def test_pipeline(targets, cv):
     search = GridSearchCV(pipeline, {"tags__dim": [32], "words__ngram_range": [(1, 1), (1, 2)]}, cv=cv)
     search.fit(TEXTS, targets)
     assert search.best_score_ > 0.9
-    predicted = search.predict(["brown fox"])
+    assert search.score(TEXTS, targets) == 1
+    assert len(search.classes_) == 4
+    predicted = search.predict(["brown bear"])
     assert sp.issparse(predicted)
-    assert predicted.shape == (1, 4)
-    assert np.flatnonzero(predicted.toarray()[0]).tolist()[0] == 0
+    assert predicted.toarray().tolist() == [[1, 0, 0, 0]]

@@ -3,14 +3,13 @@ from __future__ import annotations
 import numpy as np
 import pytest
 import scipy.sparse as sp
+from tests.conftest import F, L
 
 from circlet.model import Model, calibration, fit
 from circlet.model.calibration import calibrate
 from circlet.model.plan import as_if_new
 from circlet.network import NetworkSettings
 from circlet.settings import RunSettings
-
-N, F, L = 80, 14, 6  # of every model in conftest.py
 
 
 class TestCalibration:

@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.training.runs import Recorder
 
 from circlet.data.dataset import Split, as_labels
 from circlet.errors import DataError
@@ -21,7 +21,6 @@ from circlet.model.plan import Decider, Trial
 from circlet.settings import EFFORTS, Decision, NetworkSettings, RunSettings, TrainingSettings
 from circlet.settings.auto import DECIDABLE, VERY_MANY
 from circlet.storage.layout import DECIDED
-from circlet.training import Reporter
 from circlet_paper.synthetic import make_multilabel
 
 HELD_OUT = np.arange(0, 30, 3)
@@ -29,16 +28,6 @@ HELD_OUT = np.arange(0, 30, 3)
 SMALL = {"hidden": (16,), "dim": 24, "epochs": 3, "batch_size": 16}
 FEWEST_ROWS = Trial().fewest_rows
 FOUND = Decision("first_layer", "same", "better in a trial", tried=True)
-
-
-class Watch(Reporter):
-    """Keeps what it is told about decisions."""
-
-    def __init__(self) -> None:
-        self.told: list[list[Decision]] = []
-
-    def decided(self, decisions: Sequence[Decision]) -> None:
-        self.told.append(list(decisions))
 
 
 @pytest.fixture
@@ -209,11 +198,11 @@ class TestResumed:
 
 class TestInFit:
     def test_a_model_is_trained_as_decided_and_knows_why(self, trial):
-        reporter, given = Watch(), rows(FEWEST_ROWS + 600)
+        reporter, given = Recorder(), rows(FEWEST_ROWS + 600)
         model = fit(given, RunSettings.from_preset("default", SMALL), reporter=reporter)
         assert model.training["first_layer"] == FOUND.value
-        assert [Decision.from_dict(each) for each in model.training["decided"]] == reporter.told[0]
-        assert FOUND in reporter.told[0]
+        assert [Decision.from_dict(each) for each in model.training["decided"]] == reporter.decisions[0]
+        assert FOUND in reporter.decisions[0]
         # The trial learns and is judged on different rows.
         ((scaled, _, learned, (judged, right), settings, _),) = trial
         held_out = np.setdiff1d(np.arange(given.n), learned)
@@ -240,12 +229,12 @@ class TestInFit:
         assert saved == anew.training["decided"]
 
     def test_nothing_undecided_leaves_no_trace(self, split, tmp_path):
-        reporter = Watch()
+        reporter = Recorder()
         write(tmp_path, Decision("dim", 40, "of a run that was never resumed"))
         settings = RunSettings.of({**SMALL, "scaling": "l2"})
         model = fit(split("sparse"), settings, folder=tmp_path, reporter=reporter)
         assert "decided" not in model.training
-        assert reporter.told == [[]]
+        assert reporter.decisions == [[]]
         assert not (tmp_path / DECIDED).exists()
 
 

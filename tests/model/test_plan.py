@@ -9,7 +9,8 @@ import pytest
 import scipy.sparse as sp
 import torch
 from scipy.special import expit, logit
-from tests.training.runs import CtrlC, assert_same, timeless
+from tests.conftest import NAMES, F, N
+from tests.training.runs import CtrlC, Recorder, assert_same, timeless
 from torch import nn
 
 from circlet.data.dataset import Split
@@ -23,45 +24,34 @@ from circlet.storage.contents import metrics_of
 from circlet.training import (
     CALIBRATION,
     InterruptedRunError,
-    Reporter,
     TrainingSettings,
     train,
 )
 from circlet_paper.synthetic import make_multilabel
 
-N, F, L = 80, 14, 6  # of every model in conftest.py
-NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
-
 
 class TestFit:
-    def test_says_how_it_was_made(self, trained):
-        seen = []
-
-        class Watch(Reporter):
-            def record(self, record: dict[str, Any]) -> None:
-                seen.append(record)
-
-        model = trained(reporter=Watch())
+    def test_says_how_it_was_made(self, trained, split):
+        recorder = Recorder()
+        model = trained(reporter=recorder)
         assert model.training["documents"] == N
         assert model.training["epochs"] == len(model.history) == 3
         assert model.training["lr"] == 0.02
-        assert seen == model.history
+        assert recorder.records == model.history
+        assert model.documents_seen == 2 * N  # those of validation too
+        np.testing.assert_array_equal(
+            model.label_counts, (split("sparse").Y + split("sparse", 1).Y).sum(axis=0).A1
+        )
 
     def test_no_documents(self, split, small_run):
         with pytest.raises(ParameterError, match="there are no documents to train on"):
             fit(split("sparse").take([]), small_run)
 
-    @pytest.mark.parametrize(
-        ("names", "message"),
-        [
-            (NAMES[1:], "found 5 label names; wanted one for each of 6"),
-            ([*NAMES[1:], "two\nlines"], "line end"),
-            ([*NAMES[1:], NAMES[1]], "twice"),
-        ],
-    )
-    def test_names_that_could_not_be_saved(self, names, message, split, small_run):
-        with pytest.raises(DataError, match=message):
-            fit(split("sparse"), small_run, label_names=names)
+    def test_names_that_could_not_be_saved(self, split, small_run):
+        with pytest.raises(DataError, match="found 5 label names; wanted one for each of 6"):
+            fit(split("sparse"), small_run, label_names=NAMES[1:])
+        with pytest.raises(DataError, match="line end"):
+            fit(split("sparse"), small_run, label_names=[*NAMES[1:], "two\nlines"])
 
     def test_without_validation_rows(self, split, small_run):
         nothing = split("sparse").take([])
@@ -204,13 +194,9 @@ def fitted(members: int = 1) -> Model:
 @cache
 def steps_of_epochs() -> list[int]:
     """The number of steps of each epoch of `fitted()`, the last of which has the rows that join."""
-    sizes = []
-
-    class Watch(Reporter):
-        def epoch(self, number: int, n_steps: int, done: int) -> None:
-            sizes.append(n_steps)
-
-    fit(TOPICS, run(), reporter=Watch())
+    recorder = Recorder()
+    fit(TOPICS, run(), reporter=recorder)
+    sizes = [n_steps for _, n_steps, _ in recorder.epochs]
     assert sizes[0] == sizes[1] == sizes[2] > sizes[3]
     return sizes
 

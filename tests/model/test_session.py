@@ -8,14 +8,13 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
+from tests.conftest import L, N
+from tests.training.runs import Recorder
 
 from circlet.data.dataset import Split
-from circlet.errors import ParameterError
 from circlet.model import Model, add_to_index, fit, fit_further, further_settings
 from circlet.settings import NetworkSettings, RunSettings
-from circlet.training import Reporter, TrainingSettings
-
-N, L = 80, 6  # of every model in conftest.py
+from circlet.training import TrainingSettings
 
 
 class TestFitFurther:
@@ -31,21 +30,6 @@ class TestFitFurther:
         assert (after.epochs, after.lr, after.schedule, after.patience) == (5, 0.01, "one-cycle", None)
         assert (after.batch_size, after.optimizer) == (64, "adam")
         assert further_settings(model, epochs=2, lr=0.5) == replace(after, epochs=2, lr=0.5)
-
-    def test_the_old_labels_stay_and_a_new_one_is_learned(self, trained, split):
-        model = trained(training=TrainingSettings(epochs=15, batch_size=16, lr=0.02))
-        more = split("sparse", 3)
-        settings = TrainingSettings(epochs=15, batch_size=16, lr=0.02)
-        fit_further(model, more.X, self.wider(more.Y), settings)
-        assert model.n_labels == L + 1
-        given = split("sparse", 2)
-        has = given.Y[:, 0].toarray().ravel() > 0
-        ids, _ = model.top_k(given.X[has], L + 1)
-        place = np.argmax(ids == L, axis=1)
-        assert place.mean() < 3  # of 0 to 6
-        ids, _ = model.top_k(given.X, 1)
-        right = np.asarray(self.wider(given.Y)[np.arange(N), ids[:, 0]]).ravel()
-        assert right[np.diff(given.Y.indptr) > 0].mean() > 0.9
 
     def test_history_goes_on_and_counts_add_up(self, trained, split):
         model = trained()
@@ -64,16 +48,6 @@ class TestFitFurther:
         fit_further(model, ["label1 unheard-of"] * 4, split("texts").Y[:4], further_settings(model))
         assert (model.calibration, model.n_features) == before[:2]
         np.testing.assert_array_equal(model.rows(["label1 label2 one"]).toarray(), before[2])
-
-    def test_head_fc_takes_no_new_labels(self, trained, split, small_run):
-        model = trained(
-            network=NetworkSettings(head="fc", hidden=(16,)), training=replace(small_run.training, epochs=1)
-        )
-        more = split("sparse", 3)
-        with pytest.raises(ParameterError, match="head fc has one output per label"):
-            fit_further(model, more.X, self.wider(more.Y), small_run.training)
-        assert model.n_labels == L
-        assert len(model.history) == 1
 
     def test_every_network_is_trained_further(self, shared, split, tmp_path):
         before, more = shared(members=2), split("sparse", 3)
@@ -107,16 +81,9 @@ def test_batches_and_ids(model):
     whole = model.index
     model.index = None
 
-    class Watch(Reporter):
-        def __init__(self) -> None:
-            self.steps: list[tuple[int, int]] = []
-
-        def indexing(self, done: int, total: int) -> None:
-            self.steps.append((done, total))
-
-    watch = Watch()
-    add_to_index(model, TEXTS, list("abcdefghijklmnopqrstuvwx"), reporter=watch, batch_size=7)
-    assert watch.steps == [(0, 24), (7, 24), (14, 24), (21, 24)]
+    recorder = Recorder()
+    add_to_index(model, TEXTS, list("abcdefghijklmnopqrstuvwx"), reporter=recorder, batch_size=7)
+    assert recorder.indexed == [(0, 24), (7, 24), (14, 24), (21, 24)]
     assert model.index.ids[:2] == ["a", "b"]
     np.testing.assert_array_equal(model.index.numbers, whole.numbers)
     # What the runtime predicts.

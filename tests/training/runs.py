@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import signal
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ import torch
 
 from circlet.model import Model
 from circlet.network import Network, NetworkSettings
+from circlet.settings import Decision
 from circlet.training import Reporter, StepsTaken, TrainingSettings
 
 N, F, L = 60, 15, 10
@@ -42,6 +44,32 @@ class CtrlC(Reporter):
         self.steps += 1
         for _ in range(self.times if self.steps == self.at else 0):
             signal.raise_signal(signal.SIGINT)
+
+
+class Recorder(Reporter):
+    """Keeps what it is told."""
+
+    def __init__(self) -> None:
+        self.epochs: list[tuple[int, int, int]] = []
+        self.steps: list[StepsTaken] = []
+        self.records: list[dict[str, Any]] = []
+        self.decisions: list[list[Decision]] = []
+        self.indexed: list[tuple[int, int]] = []
+
+    def epoch(self, number: int, n_steps: int, done: int) -> None:
+        self.epochs.append((number, n_steps, done))
+
+    def step(self, taken: StepsTaken) -> None:
+        self.steps.append(taken)
+
+    def record(self, record: dict[str, Any]) -> None:
+        self.records.append(record)
+
+    def decided(self, decisions: Sequence[Decision]) -> None:
+        self.decisions.append(list(decisions))
+
+    def indexing(self, done: int, total: int) -> None:
+        self.indexed.append((done, total))
 
 
 class Stop(Reporter):

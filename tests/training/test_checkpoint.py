@@ -52,17 +52,14 @@ def uninterrupted() -> tuple[Network, list[dict[str, Any]]]:
 class TestInterruption:
     @pytest.mark.parametrize("at", range(1, 3 * STEPS + 1))
     def test_a_run_interrupted_in_any_step_ends_like_one_that_was_not(self, at, uninterrupted, tmp_path):
-        (whole, history), parts = uninterrupted, make()
+        (whole, history), resumed, counter = uninterrupted, make(), CtrlC()
+        run = {"settings": settings(), "validation": HELD_OUT, "folder": tmp_path}
         with pytest.raises(InterruptedRunError) as caught:
-            train(parts, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, reporter=CtrlC(at))
+            train(make(), X, Y, **run, reporter=CtrlC(at))
         assert str(tmp_path) in str(caught.value)
         assert "resume" in str(caught.value)
         assert (tmp_path / checkpoint.NAME).is_file()
-        resumed = make()
-        counter = CtrlC()
-        again = train(
-            resumed, X, Y, settings(), validation=HELD_OUT, folder=tmp_path, resume=True, reporter=counter
-        )
+        again = train(resumed, X, Y, **run, resume=True, reporter=counter)
         assert_same_weights(resumed, whole)
         assert timeless(again) == timeless(history)
         assert counter.steps == 3 * STEPS - at  # no step is done twice
@@ -83,17 +80,15 @@ class TestInterruption:
         assert_same_weights(resumed, whole)
         assert torch.equal(whole.encoder.hidden[0].weight[3:], build().encoder.hidden[0].weight[3:])
 
-    def test_interrupted_again_and_again(self, tmp_path):
-        whole = make()
-        train(whole, X, Y, settings())
+    def test_interrupted_again_and_again(self, uninterrupted, tmp_path):
+        run = {"settings": settings(), "validation": HELD_OUT, "folder": tmp_path, "resume": True}
         for _ in range(11):
             with pytest.raises(InterruptedRunError):
-                train(make(), X, Y, settings(), folder=tmp_path, resume=True, reporter=CtrlC(1))
-        resumed = make()
-        counter = CtrlC()
-        train(resumed, X, Y, settings(), folder=tmp_path, resume=True, reporter=counter)
+                train(make(), X, Y, **run, reporter=CtrlC(1))
+        resumed, counter = make(), CtrlC()
+        train(resumed, X, Y, **run, reporter=counter)
         assert counter.steps == 1
-        assert_same_weights(resumed, whole)
+        assert_same_weights(resumed, uninterrupted[0])
 
     def test_dense_rows_in_any_memory_order(self, tmp_path):
         dense = np.asfortranarray(X.toarray())

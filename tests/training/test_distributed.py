@@ -20,6 +20,7 @@ import torch.distributed as dist
 from hypothesis import given
 from hypothesis import strategies as st
 from safetensors.torch import load_file, save_file
+from tests.training.runs import CtrlC
 from torch import Tensor, nn
 
 from circlet.encoders import RowPairs
@@ -131,9 +132,6 @@ class TestShare:
 
 
 class TestExchange:
-    def test_sums(self, run_together):
-        assert run_together(lambda world: world.sum(world.rank, 0.5), 3) == [[3, 1.5]] * 3
-
     def test_tensors_of_different_lengths_are_gathered(self, run_together):
         found = run_together(lambda world: world.gather(torch.full((world.rank, 2), world.rank)), 3)
         for each in found:
@@ -157,12 +155,6 @@ class TestExchange:
         for found in run_together(ask):
             assert torch.equal(found["a"], torch.arange(3))
             assert torch.equal(found["b"], torch.ones(2, 2, dtype=torch.bfloat16))
-
-    def test_processes_that_differ(self, run_together):
-        assert run_together(lambda world: world.check_same("abc", "data")) == [None, None]
-        for error in run_together(lambda world: world.check_same("abc"[: 3 - world.rank], "data")):
-            assert isinstance(error, DataError)
-            assert str(error).startswith("found that process 1 of 2 has data that differ from those of process 0")
 
     def test_a_process_that_is_gone(self, monkeypatch):
         def closed(*_: Any) -> None:
@@ -221,13 +213,6 @@ class TestRows:
                 assert found.rows.tolist() == [0, 1, 2]
                 assert found.values().tolist() == [[10, 0.5], [2, -2], [53, -0.5]]
                 assert torch.equal(found.whole(torch.Size((4, 2))), torch.from_numpy(X.toarray()).mT @ gradient)
-
-    def test_units_that_dropout_kept(self, run_together):
-        own = [row_gradient([rank], [[1.0, 2.0]], units=[0, 4]) for rank in range(2)]
-        for found in run_together(lambda world: world.exchange_rows(own[world.rank])):
-            assert found.rows.tolist() == [0, 1]
-            assert found.units.tolist() == [0, 4]
-            assert found.values().tolist() == [[1, 2], [1, 2]]
 
     def test_a_process_that_touched_nothing(self, run_together):
         empty = sp.csr_matrix((1, 8), dtype=np.float32)
@@ -472,20 +457,11 @@ class TestTogether:
     def test_a_run_goes_on_with_another_number_of_processes(self, in_processes, tmp_path):
         whole, history = trained("rows", ALONE)
 
-        class Interrupt(Reporter):
-            """Ctrl-C in the second process only, in the second step of the second epoch."""
-
-            def __init__(self, world: World) -> None:
-                self.steps, self.world = 0, world
-
-            def step(self, taken: StepsTaken) -> None:
-                self.steps += 1
-                if self.steps == 6 and not self.world.is_first:
-                    os.kill(os.getpid(), 2)
-
         def interrupted(world: World) -> None:
+            """By Ctrl-C in the second process only, in the second step of the second epoch."""
+            reporter = CtrlC(0 if world.is_first else 6)
             with pytest.raises(InterruptedRunError):
-                trained("rows", world, folder=tmp_path / "run", reporter=Interrupt(world))
+                trained("rows", world, folder=tmp_path / "run", reporter=reporter)
 
         in_processes(interrupted, 2)
         assert [path.name for path in (tmp_path / "run").iterdir()] == ["checkpoint.safetensors"]
@@ -535,31 +511,30 @@ class TestTogether:
         in_processes(work)
 
 
-def train_all(device: str, rank: int, folder: str) -> None:
-    """What each of two processes does that compute on the same device."""
+def train_all(rank: int, folder: str) -> None:
+    """What each of two processes does that compute on the same GPU."""
     world = joined_by_file(Path(folder) / "store", rank, 2)
     for case in CASES:
-        network, _ = trained(case, world, device=torch.device(device))
+        network, _ = trained(case, world, device=torch.device("cuda"))
         weights = {name: tensor.cpu() for name, tensor in network.weights().items()}
         save_file(weights, Path(folder) / f"{case} {rank}")
     dist.destroy_process_group()
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("device", ["cpu", pytest.param("cuda", marks=needs_gpu)])
-def test_two_processes_on_one_device_train_what_one_does(tmp_path, monkeypatch, device):
+@needs_gpu
+def test_two_processes_on_one_gpu_train_what_one_does(tmp_path, monkeypatch):
     """Through gloo, even on a GPU: nccl wants one for each. A process that uses one can't be forked."""
     # Recorded steps draw other random numbers, and are for one process only.
     monkeypatch.setattr(steps, "recordable", lambda *_: False)
     root = Path(__file__).parents[2]
-    code = "from tests.training.test_distributed import train_all; train_all({!r}, {}, {!r})"
+    code = "from tests.training.test_distributed import train_all; train_all({}, {!r})"
     children = [
-        subprocess.Popen([sys.executable, "-c", code.format(device, rank, str(tmp_path))], cwd=root)
-        for rank in range(2)
+        subprocess.Popen([sys.executable, "-c", code.format(rank, str(tmp_path))], cwd=root) for rank in range(2)
     ]
     assert [child.wait(timeout=300) for child in children] == [0, 0]
     for case in CASES:
         both = [load_file(tmp_path / f"{case} {rank}") for rank in range(2)]
         assert all(torch.equal(tensor, both[1][name]) for name, tensor in both[0].items()), case
-        alone, _ = trained(case, ALONE, device=torch.device(device))
+        alone, _ = trained(case, ALONE, device=torch.device("cuda"))
         assert_close(both[0], {name: tensor.cpu() for name, tensor in alone.weights().items()})

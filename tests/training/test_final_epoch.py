@@ -9,7 +9,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from tests.training import runs
-from tests.training.runs import CtrlC, N, assert_same_weights, data, make, timeless
+from tests.training.runs import CtrlC, N, Recorder, assert_same_weights, data, make, timeless
 
 from circlet.errors import DataError
 from circlet.model.calibration import calibrate
@@ -95,20 +95,16 @@ class TestOrder:
 class TestHistory:
     @pytest.mark.parametrize("epochs", [1, 2, 5])
     def test_it_is_calibrated_once_just_before_the_final_epoch(self, epochs):
-        seen, trained = [], []
-
-        class Watch(Reporter):
-            def epoch(self, number: int, n_steps: int, done: int) -> None:
-                trained.append((number, n_steps))
+        seen, recorder = [], Recorder()
 
         def calibration() -> dict[str, Any]:
-            seen.append(list(trained))
+            seen.append(list(recorder.epochs))
             return {CALIBRATION: [2.5, -0.5]}
 
         final = FinalEpoch(HELD_OUT, calibration)
-        history = finished(make(), chosen=settings(epochs=epochs), final=final, reporter=Watch())
-        assert trained == [*((epoch, FEW_STEPS) for epoch in range(epochs)), (epochs, LAST_STEPS)]
-        assert seen == [trained[:epochs]]
+        history = finished(make(), chosen=settings(epochs=epochs), final=final, reporter=recorder)
+        assert recorder.epochs == [*((epoch, FEW_STEPS, 0) for epoch in range(epochs)), (epochs, LAST_STEPS, 0)]
+        assert seen == [recorder.epochs[:epochs]]
         assert [record.get(CALIBRATION) for record in history] == [*[None] * (epochs - 1), [2.5, -0.5]]
 
     def test_the_final_epoch_has_a_low_rate(self, monkeypatch):

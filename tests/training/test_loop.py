@@ -4,16 +4,15 @@ import logging
 import math
 import signal
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 import pytest
 import scipy.sparse as sp
 import torch
-from tests.training.runs import CtrlC, assert_same_weights
+from tests.training.runs import CtrlC, Recorder, assert_same_weights
 from torch import nn
 
-from circlet.errors import CircletError, ParameterError
+from circlet.errors import CircletError
 from circlet.metrics import evaluate
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.network.encoders import as_batch
@@ -62,28 +61,8 @@ def settings(**changes) -> TrainingSettings:
     return TrainingSettings(**{"epochs": 3, "batch_size": 32, "lr": 0.02, "metric": "P@1", **changes})
 
 
-def weights(network: Network) -> dict[str, torch.Tensor]:
-    return {name: tensor.clone() for name, tensor in network.state_dict().items()}
-
-
 def precision(network: Network, rows=X, labels=Y) -> float:
     return evaluate(labels, top_k(Ensemble([network]), rows, 1)[0], k=1, metrics=("P",))["P@1"]
-
-
-class Recorder(Reporter):
-    def __init__(self) -> None:
-        self.epochs: list[tuple[int, int, int]] = []
-        self.steps: list[tuple[float, int]] = []
-        self.records: list[dict[str, Any]] = []
-
-    def epoch(self, number: int, n_steps: int, done: int) -> None:
-        self.epochs.append((number, n_steps, done))
-
-    def step(self, taken: StepsTaken) -> None:
-        self.steps.append((taken.loss, taken.documents))
-
-    def record(self, record: dict[str, Any]) -> None:
-        self.records.append(record)
 
 
 class TestRun:
@@ -99,10 +78,6 @@ class TestRun:
         history = run.go(resume=False)
         assert seen == [chosen.rate(step, 5) for step in range(10)]
         assert [record["lr"] for record in history] == [seen[4], seen[9]]
-
-    def test_no_documents(self):
-        with pytest.raises(ParameterError, match="there are no documents to train on"):
-            train(make(), X[:0], Y[:0], settings())
 
 
 class TestLearning:
@@ -227,31 +202,25 @@ class TestDeterminism:
 
 
 class TestValidation:
-    def scripted(self, monkeypatch, values: list[float]) -> None:
+    @pytest.mark.parametrize(
+        ("values", "patience", "epochs", "kept"),
+        [
+            ([0.1, 0.5, 0.5, 0.4], None, 4, 3),  # of equals the later
+            ([0.1, 0.5, 0.3, 0.2, 0.9], 2, 4, 2),
+            # It begins anew with every improvement.
+            ([0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3, 0.3], 2, 7, 7),
+            ([0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3, 0.3], None, 9, 9),
+        ],
+    )
+    def test_the_best_weights_are_kept_with_or_without_patience(self, values, patience, epochs, kept, monkeypatch):
         script = iter(values)
         monkeypatch.setattr(training, "evaluate", lambda *_, **__: {"P@1": next(script)})
-
-    def test_the_best_weights_are_kept(self, monkeypatch):
-        self.scripted(monkeypatch, [0.1, 0.5, 0.5, 0.4])
-        network, three_epochs = make(), make()
-        chosen = settings(epochs=4, schedule="constant")
+        network, best = make(), make()
+        chosen = settings(epochs=len(values), patience=patience, schedule="constant")
         history = train(network, X, Y, chosen, validation=HELD_OUT)
-        assert [record["P@1"] for record in history] == [0.1, 0.5, 0.5, 0.4]
-        train(three_epochs, X, Y, settings(epochs=3, schedule="constant"))  # of equals the later
-        assert_same_weights(network, three_epochs)
-
-    def test_patience(self, monkeypatch):
-        self.scripted(monkeypatch, [0.1, 0.5, 0.3, 0.2, 0.9])
-        network, two_epochs = make(), make()
-        chosen = settings(epochs=9, patience=2, schedule="constant")
-        assert len(train(network, X, Y, chosen, validation=HELD_OUT)) == 4
-        train(two_epochs, X, Y, settings(epochs=2, schedule="constant"))
-        assert_same_weights(network, two_epochs)
-
-    @pytest.mark.parametrize(("patience", "epochs"), [(2, 7), (None, 9)])
-    def test_patience_begins_anew_with_every_improvement(self, patience, epochs, monkeypatch):
-        self.scripted(monkeypatch, [0.1, 0.05, 0.2, 0.1, 0.3, 0.3, 0.3, 0.3, 0.3])
-        assert len(train(make(), X, Y, settings(epochs=9, patience=patience), validation=HELD_OUT)) == epochs
+        assert [record["P@1"] for record in history] == values[:epochs]
+        train(best, X, Y, settings(epochs=kept, schedule="constant"))
+        assert_same_weights(network, best)
 
     def test_without_validation_patience_waits_for_nothing(self):
         history = train(make(), X, Y, settings(epochs=3, patience=1))
@@ -306,9 +275,9 @@ class TestReporter:
         recorder = Recorder()
         history = train(make(), X, Y, settings(epochs=2), reporter=recorder, validation=HELD_OUT)
         assert recorder.epochs == [(0, 5, 0), (1, 5, 0)]
-        assert [documents for _, documents in recorder.steps] == [32] * 10
+        assert [taken.documents for taken in recorder.steps] == [32] * 10
         assert recorder.records == history
-        losses = [loss for loss, _ in recorder.steps]
+        losses = [taken.loss for taken in recorder.steps]
         assert [record["loss"] for record in history] == pytest.approx([np.mean(losses[:5]), np.mean(losses[5:])])
         assert [record["epoch"] for record in history] == [1, 2]
         for record in history:
