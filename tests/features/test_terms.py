@@ -6,7 +6,6 @@ import unicodedata
 from collections import Counter
 
 import numpy as np
-import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
@@ -105,9 +104,10 @@ def test_spans_by_hand():
         "ix ": [(18, 20)],
     }
     assert found_by("", "a") == found_by("unknown", "a") == {}
-
-
-def test_kinds_have_columns_of_their_own():
+    # One letter in all its forms
+    for text, span in (("caf\u0065\u0301 x", (0, 5)), ("x ＣＡＦÉ", (2, 6)), ("CAFÉ", (0, 4))):
+        assert found_by(text, "café") == {"café": [span]}
+    # Kinds have columns of their own.
     vectorizer = TextVectorizer(char_ngrams=(3, 3)).fit(["fox"])
     assert vectorizer.feature_names() == ["fox", " fo", "fox", "ox "]
     assert vectorizer.spans("a fox") == {0: [(2, 5)], 1: [(2, 4)], 2: [(2, 5)], 3: [(3, 5)]}
@@ -170,11 +170,3 @@ def test_the_text_at_a_span_has_the_term(text, words):
                 assert f" {alike(names[column])} " in f" {' '.join(map(alike, Words(1, 1)(there)))} "
             else:
                 assert alike(names[column].strip()) in there
-
-
-@pytest.mark.parametrize(
-    ("text", "span"), [("caf\u0065\u0301 x", (0, 5)), ("x ＣＡＦÉ", (2, 6)), ("CAFÉ", (0, 4))]
-)
-def test_one_letter_in_all_its_forms(text, span):
-    vectorizer = TextVectorizer().fit(["café"])
-    assert vectorizer.spans(text) == {0: [span]}

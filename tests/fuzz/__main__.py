@@ -51,7 +51,7 @@ def main() -> None:
         made = all_subjects(folder / "made")
         if options.only:
             made = [each for each in made if options.only in each.name]
-        expected = {each.name: each.intact(folder / "intact").ask() for each in made}
+        expected = {each.name: each.intact(folder / "intact") for each in made}
         run = partial(run_case, seed=options.seed, subjects=made, expected=expected)
         if options.case is not None:
             print(json.dumps(asdict(run(options.case, folder, _show)), indent=1, ensure_ascii=False))

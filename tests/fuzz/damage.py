@@ -233,7 +233,8 @@ class Subject(Protocol):
     name: str
     weight: float
 
-    def intact(self, folder: Path) -> Trial: ...
+    #: The answer of the subject as it should be, and a trial of a damaged copy; in this folder.
+    def intact(self, folder: Path) -> Any: ...
     def damaged(self, folder: Path, random: Random) -> Trial: ...
 
 
@@ -255,9 +256,9 @@ class FolderSubject:
     #: How often it is chosen.
     weight: float = 1.0
 
-    def intact(self, folder: Path) -> Trial:
+    def intact(self, folder: Path) -> Any:
         write_tree(self.tree, folder)
-        return Trial("none", "", lambda: self.answer(folder), self.exact)
+        return self.answer(folder)
 
     def damaged(self, folder: Path, random: Random) -> Trial:
         """A trial of a copy with one to three mutations."""

@@ -117,34 +117,30 @@ def test_evaluate_names_and_order():
 
 
 def naive(y, rankings, weights, k, normalize=True):
-    """All metrics at k from lists of predicted ids (None: no prediction), by their definitions."""
-    n = len(y)
-    sums = dict.fromkeys(("P", "R", "nDCG", "PSP", "PSnDCG"), 0.0)
-    best_psp = best_psndcg = 0.0
-    covered, occurring = set(), set()
-    for row, ranking in zip(y, rankings, strict=True):
-        true = [label for label, value in enumerate(row) if value]
-        occurring.update(true)
-        if not true:
-            continue
-        perfect = sum(1 / math.log2(place + 2) for place in range(min(k, len(true))))
-        for place, label in enumerate(ranking[:k]):
-            if label in true:
-                covered.add(label)
-                discount = 1 / math.log2(place + 2)
-                sums["P"] += 1 / k
-                sums["R"] += 1 / len(true)
-                sums["nDCG"] += discount / perfect
-                sums["PSP"] += weights[label] / k
-                sums["PSnDCG"] += weights[label] * discount / perfect
-        for place, weight in enumerate(sorted((weights[label] for label in true), reverse=True)[:k]):
-            best_psp += weight / k
-            best_psndcg += weight / math.log2(place + 2) / perfect
-    values = {name: value / n for name, value in sums.items()}
-    if normalize:
-        values["PSP"] = sums["PSP"] / best_psp if best_psp else 0.0
-        values["PSnDCG"] = sums["PSnDCG"] / best_psndcg if best_psndcg else 0.0
-    values["coverage"] = len(covered) / len(occurring) if occurring else 0.0
+    """All metrics at k from lists of predicted ids (-1: no prediction), by their definitions."""
+    truth = [{label for label, value in enumerate(row) if value} for row in y]
+    best = [sorted(true, key=lambda label: -weights[label]) for true in truth]
+    n, ones = len(truth), [1] * len(weights)
+
+    def gained(share, rankings, weights):
+        """Sum, over the right ones among the first k labels, of their weights times the shares of their places."""
+        return sum(
+            weights[label] * share(place, len(true))
+            for true, ranking in zip(truth, rankings, strict=True)
+            for place, label in enumerate(ranking[:k])
+            if label in true
+        )
+
+    def discounted(place, n_true):
+        return 1 / math.log2(place + 2) / sum(1 / math.log2(other + 2) for other in range(min(k, n_true)))
+
+    shares = {"P": lambda place, n_true: 1 / k, "R": lambda place, n_true: 1 / n_true, "nDCG": discounted}
+    values = {name: gained(share, rankings, ones) / n for name, share in shares.items()}
+    for name, share in (("PSP", shares["P"]), ("PSnDCG", discounted)):
+        whole = gained(share, best, weights) if normalize else n
+        values[name] = gained(share, rankings, weights) / whole if whole else 0.0
+    covered = {label for true, ranking in zip(truth, rankings, strict=True) for label in true & {*ranking[:k]}}
+    values["coverage"] = len(covered) / max(1, len(set().union(*truth)))
     return values
 
 
