@@ -24,7 +24,7 @@ from tests.training.runs import CtrlC
 from torch import Tensor, nn
 
 from circlet.encoders import RowPairs
-from circlet.errors import CircletError, DataError, ParameterError
+from circlet.errors import DataError, ParameterError
 from circlet.network import Network, NetworkSettings
 from circlet.network.encoders import ColumnEntries, Dropout, RowGradient
 from circlet.settings import TrainingSettings
@@ -81,10 +81,7 @@ class Threads:
 
         def run(rank: int) -> None:
             self.rank.number = rank
-            try:
-                found[rank] = function(World(rank, self.size))
-            except CircletError as error:
-                found[rank] = error
+            found[rank] = function(World(rank, self.size))
 
         threads = [threading.Thread(target=run, args=(rank,)) for rank in range(self.size)]
         for thread in threads:
@@ -96,7 +93,7 @@ class Threads:
 
 @pytest.fixture
 def run_together(monkeypatch) -> Callable[..., list[Any]]:
-    """Call a function in each of several worlds, and give what it returned or raised in each."""
+    """Call a function in each of several worlds, and give what it returned in each."""
 
     def run(function: Callable[[World], Any], size: int = 2) -> list[Any]:
         threads = Threads(size)
@@ -169,11 +166,11 @@ class TestExchange:
         assert [World(rank, 3, store).speaks() for rank in range(3)] == [True, False, False]
 
 
-def row_gradient(rows: list[int], values: list[list[float]], units: list[int] | None = None) -> RowGradient:
+def row_gradient(rows: list[int], values: list[list[float]]) -> RowGradient:
     """A gradient of these rows: each is the only one that a document of its own has touched."""
     numbers = torch.arange(len(rows))
     entries = ColumnEntries(torch.tensor(rows), numbers, numbers, torch.ones(len(rows)), by_rows=True)
-    return RowGradient(entries, torch.tensor(values), None if units is None else torch.tensor(units))
+    return RowGradient(entries, torch.tensor(values))
 
 
 class TestRows:
@@ -230,29 +227,23 @@ class TestRows:
         # with padding.
         assert run_together(exchange) == [2 * 16 + 3 * 8 + 3 * 12] * 2
 
-    def test_an_optimizer_of_whole_weights(self, run_together):
-        def exchange(world: World) -> nn.Parameter:
-            weight = nn.Parameter(torch.zeros(8, 2))
-            weight.row_gradient = self.OWN[world.rank]
-            world.average_gradients([weight], by_rows=False)
-            return weight
-
-        for weight in run_together(exchange):
-            assert not hasattr(weight, "row_gradient")
-            assert weight.grad.sum(dim=1).tolist() == [11, 3, 0, 37, 0, 0, 0, 15]
-
-    def test_whole_gradients_and_rows_together(self, run_together):
-        def exchange(world: World) -> tuple[Any, Tensor, Any]:
+    @pytest.mark.parametrize("by_rows", [True, False])
+    def test_whole_gradients_and_rows_together(self, by_rows, run_together):
+        def exchange(world: World) -> tuple[nn.Parameter, ...]:
             first, second, frozen = (nn.Parameter(torch.zeros(8, 2)) for _ in range(3))
             first.row_gradient = self.OWN[world.rank]
             second.grad = torch.full((2, 8), world.rank + 1.0).mT  # not contiguous
-            world.average_gradients([first, second, frozen], by_rows=True)
-            return first.row_gradient, second.grad, frozen.grad
+            world.average_gradients([first, second, frozen], by_rows=by_rows)
+            return first, second, frozen
 
-        for rows, whole, nothing in run_together(exchange):
-            assert rows.rows.tolist() == [0, 1, 3, 7]
-            assert torch.equal(whole, torch.full((8, 2), 3.0))
-            assert nothing is None
+        for first, second, frozen in run_together(exchange):
+            if by_rows:
+                assert first.row_gradient.rows.tolist() == [0, 1, 3, 7]
+            else:  # an optimizer of whole weights
+                assert not hasattr(first, "row_gradient")
+                assert first.grad.sum(dim=1).tolist() == [11, 3, 0, 37, 0, 0, 0, 15]
+            assert torch.equal(second.grad, torch.full((8, 2), 3.0))
+            assert frozen.grad is None
 
 
 class TestNoise:

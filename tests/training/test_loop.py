@@ -149,23 +149,14 @@ class TestLearning:
         assert decayed.head.output.weight.norm() < plain.head.output.weight.norm()
 
 
-class TestStart:
-    COUNTS = np.bincount(Y.indices, minlength=N_LABELS)
-
-    @pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
-    def test_a_new_network_knows_how_frequent_labels_are(self, head):
-        network = make(head=head)
-        train(network, X, Y, settings(epochs=1, lr=1e-9, optimizer="sgd"))
-        bias = network.head.output.bias if head == "fc" else network.scorer.bias[:N_LABELS]
-        expected = torch.from_numpy((self.COUNTS + 0.5) / (X.shape[0] + 1)).float()
-        torch.testing.assert_close(bias.detach().sigmoid(), expected)
-
-    def test_one_that_has_learned_keeps_what_it_knows(self):
-        network = make()
-        train(network, X, Y, settings())
-        before = network.scorer.bias.detach().clone()
-        train(network, X, Y, settings(epochs=1, lr=1e-9, optimizer="sgd"), fresh=False)
-        torch.testing.assert_close(network.scorer.bias.detach(), before)
+@pytest.mark.parametrize("head", ["chrr", "hrr", "fc"])
+def test_a_new_network_knows_how_frequent_labels_are(head):
+    network = make(head=head)
+    train(network, X, Y, settings(epochs=1, lr=1e-9, optimizer="sgd"))
+    bias = network.head.output.bias if head == "fc" else network.scorer.bias[:N_LABELS]
+    counts = np.bincount(Y.indices, minlength=N_LABELS)
+    expected = torch.from_numpy((counts + 0.5) / (X.shape[0] + 1)).float()
+    torch.testing.assert_close(bias.detach().sigmoid(), expected)
 
 
 class TestDeterminism:
