@@ -1,47 +1,30 @@
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 import scipy.sparse as sp
 
 from circlet.data.dataset import MappedRows
 from circlet.errors import DataError
-from circlet.runtime.documents import as_many, as_rows, as_texts, count
+from circlet.runtime.documents import as_many, as_rows, as_texts
 
 
-class TestAsMany:
-    """One document is a batch of one."""
-
-    @pytest.mark.parametrize(
-        ("one", "expected"),
-        [
-            ("a text", ["a text"]),
-            ([1.0, 2.0], [[1, 2]]),
-            ((1, 2), [[1, 2]]),
-            (np.array([1.0, 2.0]), [[1, 2]]),
-            (np.array([True, False]), [[1, 0]]),
-        ],
-    )
-    def test_one(self, one, expected):
+def test_one_document_is_a_batch_of_one():
+    for one, expected in (
+        ("a text", ["a text"]),
+        ([1.0, 2.0], [[1, 2]]),
+        ((1, 2), [[1, 2]]),
+        (np.array([True, False]), [[1, 0]]),
+    ):
         assert np.array_equal(as_many(one), expected)
-
-    @pytest.mark.parametrize("many", [["a"], [], np.zeros((2, 3)), np.array(["a", "b"]), [[1.0, 2.0]]])
-    def test_many_stay_as_they_are(self, many):
+    rows: list[Any] = [[[1.0, 2.0]], np.zeros((2, 3)), sp.csr_matrix((2, 3)), []]
+    texts: list[Any] = [["a", "b"], ("a", "b"), np.array(["a", "b"]), np.array(["a", "b"], dtype=object)]
+    for many in (*rows, *texts):
         assert as_many(many) is many
-
-
-class TestAsTexts:
-    def test_rows_are_not_texts(self):
-        for rows in ([[1.0]], np.zeros((2, 3)), np.zeros(3), sp.csr_matrix((2, 3)), []):
-            assert as_texts(rows) is None
-
-    def test_a_list_of_them(self):
-        for texts in (["a", "b"], ("a", "b"), np.array(["a", "b"]), np.array(["a", "b"], dtype=object)):
-            assert as_texts(texts) == ["a", "b"]
-
-
-def test_how_many_documents():
-    assert [count(many) for many in (["a", "b"], np.zeros((3, 2)), sp.csr_matrix((4, 2)))] == [2, 3, 4]
+    assert [as_texts(many) for many in (*rows, np.zeros(3))] == [None] * 5
+    assert [as_texts(many) for many in texts] == [["a", "b"]] * 4
 
 
 class TestAsRows:
@@ -50,6 +33,7 @@ class TestAsRows:
             found = as_rows(rows, 2)
             assert found.dtype == np.float32
             assert found.shape == (1, 2)
+        assert as_rows(np.full((1, 2), 3e38, dtype=np.float32), 2).shape == (1, 2)  # large, but finite
         for form in ("csr", "csc", "coo"):
             assert as_rows(sp.csr_matrix([[1.0, 0]]).asformat(form), 2).format == "csr"
 
@@ -87,9 +71,6 @@ class TestAsRows:
         assert as_rows(some, 3) is some
         with pytest.raises(DataError, match=r"found rows of shape \(2, 3\); this model wants 4 features"):
             as_rows(some, 4)
-
-    def test_large_numbers_are_finite(self):
-        assert as_rows(np.full((1, 2), 3e38, dtype=np.float32), 2).shape == (1, 2)
 
     def test_names_of_columns(self):
         pandas = pytest.importorskip("pandas")

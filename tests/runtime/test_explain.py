@@ -84,8 +84,8 @@ def assert_like_captum(model: Model, documents: Any, monkeypatch: pytest.MonkeyP
     np.testing.assert_allclose(spread / largest, wanted / largest, atol=2e-3)
 
 
-@pytest.mark.parametrize("head", HEADS)
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
+@pytest.mark.parametrize("head", HEADS)
 def test_like_captum(head, kind, made, some, monkeypatch):
     assert_like_captum(made(kind, head=head, hidden=(24,)), some(kind, 1, 1), monkeypatch)
 
@@ -102,29 +102,20 @@ def test_like_captum_with_other_settings(changes, made, some, monkeypatch):
 
 def test_by_hand():
     """One hidden unit, relu(2 a − b − 1), and one label, 3 times it: only above a threshold does it count."""
-    model = linear_model()
-    row = np.array([[2.0, 1.0]], dtype=np.float32)
-    found = attributed(model, row, np.array([0]))
+
+    def layer(weight: list[list[float]], bias: list[float]) -> Linear:
+        return Linear(Stored(np.array(weight, dtype=np.float32)), Stored(np.array(bias, dtype=np.float32)))
+
+    first, last = layer([[2, -1]], [-1]), layer([[3]], [0.5])
+    network = SimpleNamespace(first=first, others=[], head=HEADS["fc"], leak=0.0, head_layers=[last])
+    scorer = Scorer(None, 1, 1.0, None)
+    model: Any = SimpleNamespace(networks=[network], scorers=[scorer], scorer=scorer)
+    found = attributed(model, np.array([[2.0, 1.0]], dtype=np.float32), np.array([0]))
     # The unit is active for α above 1/3, and its slope is 1 there: 3 · 2/3 · (2 · 2, −1 · 1) is (8, −2).
     np.testing.assert_allclose(found.values, [[8, -2]], rtol=1e-6)
     assert found.columns.tolist() == [0, 1]
     assert found.bases.tolist() == [0.5]
     np.testing.assert_allclose(found.scores, [6.5])
-
-
-def linear_model() -> Any:
-    def layer(weight: list[list[float]], bias: list[float]) -> Linear:
-        return Linear(Stored(np.array(weight, dtype=np.float32)), Stored(np.array(bias, dtype=np.float32)))
-
-    network = SimpleNamespace(
-        first=layer([[2, -1]], [-1]),
-        others=[],
-        head=HEADS["fc"],
-        leak=0.0,
-        head_layers=[layer([[3]], [0.5])],
-    )
-    scorer = Scorer(None, 1, 1.0, None)
-    return SimpleNamespace(networks=[network], scorers=[scorer], scorer=scorer)
 
 
 @pytest.mark.parametrize("kind", ["sparse", "dense", "texts"])

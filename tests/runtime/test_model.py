@@ -15,17 +15,13 @@ from typing import Any
 import numpy as np
 import pytest
 import scipy.sparse as sp
-import torch
-from torch import nn
+from tests.conformance import assert_ranked
 
-from circlet.data.dataset import Split
 from circlet.errors import DataError, DTypeError, ParameterError, ShapeError
 from circlet.features.rows import Scaling
-from circlet.features.vectorizer import TextVectorizer
-from circlet.model import Model, fit
+from circlet.model import Model
 from circlet.runtime import RuntimeModel
 from circlet.runtime import model as module
-from circlet.settings import NetworkSettings, RunSettings, TrainingSettings
 from circlet.storage.model import BaseModel
 
 
@@ -38,21 +34,6 @@ def loaded(model: Model, store: str = "float32") -> tuple[Model, RuntimeModel]:
 
 def scores(model: Any, documents: Any) -> np.ndarray:
     return np.concatenate(list(model.score_blocks(documents)))
-
-
-def assert_same_ranking(expected: tuple, found: tuple, atol: float) -> None:
-    """The same scores, and the same ids wherever a label's neighbors in the ranking have other scores."""
-    (wanted_ids, wanted), (ids, values) = expected, found
-    assert ids.dtype == np.int64
-    assert values.dtype == np.float32
-    assert ids.shape == wanted_ids.shape
-    np.testing.assert_allclose(values, wanted, atol=atol, rtol=1e-5)
-    padded = np.pad(wanted.astype(np.float64), ((0, 0), (1, 1)), constant_values=((0, 0), (np.inf, np.nan)))
-    with np.errstate(invalid="ignore"):
-        apart = -np.diff(padded, axis=1)
-    clear = (apart[:, :-1] > 2 * atol) & (apart[:, 1:] > 2 * atol)
-    np.testing.assert_array_equal(ids[clear], wanted_ids[clear])
-    np.testing.assert_array_equal(ids < 0, wanted_ids < 0)
 
 
 def test_one_degree_of_favoring_rare_labels_after_the_other(made, some):
@@ -81,10 +62,10 @@ def test_batches(kind, made, some, monkeypatch):
 def test_several_threads_for_one_batch(made, some, monkeypatch):
     _, runtime = loaded(made(n_labels=3000, dim=64))
     documents = some("sparse", 300, 1)
-    expected = runtime.top_k(documents, 4)
+    expected = scores(runtime, documents)
     monkeypatch.setattr("circlet.threads._chosen", 3)
     # The last digits of a product depend on how many rows are multiplied at a time.
-    assert_same_ranking(expected, runtime.top_k(documents, 4), 1e-5)
+    assert_ranked(runtime.top_k(documents, 4), expected, 4, 1e-5)
 
 
 @pytest.mark.parametrize("store", ["bf16", "int8"])
@@ -170,13 +151,6 @@ class TestMistakes:
         with pytest.raises(DataError, match="found a model that does not know how often each label occurred"):
             runtime.top_k(some("sparse", 1, 1), 3, favor_rare=0.5)
 
-    def test_an_encoder_that_needs_torch(self, tmp_path):
-        X = np.random.default_rng(0).random((30, 8), dtype=np.float32)
-        run = RunSettings(NetworkSettings(dim=16, hidden=(8,)), TrainingSettings(epochs=1))
-        fit(Split(X, sp.csr_matrix(X > 0.5)), run, encoder=nn.Linear(8, 8)).save(tmp_path)
-        with pytest.raises(DataError, match=r"found a model with an encoder of its own, which only torch can run"):
-            RuntimeModel.load(tmp_path)
-
 
 class TestManyCalls:
     def test_threads_get_the_same(self, made, some):
@@ -232,9 +206,10 @@ class TestManyCalls:
 
     def test_weights_stay_in_the_file(self, made):
         _, runtime = loaded(made())
-        weight = runtime.networks[0].first.weight.numbers
-        assert not weight.flags.writeable
-        assert not weight.flags.owndata
+        weight = runtime.networks[0].first.weight
+        for array in (weight.numbers, weight.read()):
+            assert not array.flags.writeable
+            assert not array.flags.owndata
 
 
 class Bare(BaseModel):
@@ -255,11 +230,6 @@ class TestProbabilities:
         assert found.dtype == np.float32
         assert found == pytest.approx([0.5, 1 / (1 + math.exp(-1)), 0, 1, 0])
 
-    def test_like_torch(self):
-        scores = np.concatenate([np.linspace(-800, 800, 999), np.linspace(-3, 3, 999)])
-        expected = torch.sigmoid(torch.from_numpy(1.7 * scores + 0.3)).float().numpy()
-        np.testing.assert_allclose(base(calibration=(1.7, 0.3)).probabilities(scores), expected, rtol=1e-6)
-
     @pytest.mark.parametrize("probability", [1e-30, 0.2, 0.5, 0.99, 1.0])
     def test_no_label_of_a_probability_is_below_its_least_score(self, probability):
         model = base(calibration=(1.3, -0.7))
@@ -270,27 +240,6 @@ class TestProbabilities:
 
     def test_everything_has_a_probability_of_at_least_0(self):
         assert base().least_score(0) is None
-
-
-class TestDocumentsBase:
-    def test_as_they_are(self):
-        X, texts = sp.csr_matrix((2, 3)), ["a"]
-        assert base().checked(X) is X
-        assert base(vectorizer=TextVectorizer()).checked(texts) is texts
-
-    def test_sparse_or_dense_like_the_model(self):
-        assert sp.issparse(base().checked(np.zeros((2, 3))))
-        assert isinstance(base(sparse=False).checked(sp.csr_matrix((2, 3))), np.ndarray)
-
-    def test_of_another_kind(self):
-        for model, documents in (
-            (base(), ["a"]),
-            (base(), np.zeros((2, 4))),
-            (base(), np.zeros(3)),
-            (base(vectorizer=TextVectorizer()), np.zeros((2, 3))),
-        ):
-            with pytest.raises(DataError, match="want"):
-                model.checked(documents)
 
 
 def test_documents_seen():

@@ -41,20 +41,6 @@ def test_features(store, n, block, monkeypatch):
 
 
 @pytest.mark.parametrize("store", STORES)
-def test_weights_of_some_features(store):
-    weight, some = kept(WEIGHT, store), np.array([7, 3, 7])
-    np.testing.assert_array_equal(FeatureWeights(weight, Stored(BIAS)).rows(some), weight.read()[some])
-    layer = Linear(kept(np.ascontiguousarray(WEIGHT.T), store), Stored(BIAS))
-    np.testing.assert_array_equal(layer.rows(some), layer.weight[some])
-
-
-def test_a_row_without_features():
-    for n in (1, 3):
-        empty = sp.csr_matrix((n, 50), dtype=np.float32)
-        assert FeatureWeights(Stored(WEIGHT), Stored(BIAS))(Entries.of(empty)).tolist() == [BIAS.tolist()] * n
-
-
-@pytest.mark.parametrize("store", STORES)
 @pytest.mark.parametrize("n", [0, 1, 3])
 @pytest.mark.parametrize("active", [0, 2, 8])
 def test_linear(store, n, active, monkeypatch):
@@ -76,10 +62,6 @@ def test_what_overflows_is_one_error_and_no_warning():
         Linear(Stored(wide.T.copy()), Stored(BIAS[:2]))(huge)
     with pytest.raises(DataError, match="found a non-finite or huge number"):
         FeatureWeights(Stored(wide), Stored(BIAS[:2]))(Entries.of(sp.csr_matrix(huge)))
-
-
-def test_float32_is_not_copied():
-    assert np.shares_memory(FeatureWeights(Stored(WEIGHT), Stored(BIAS)).weight.numbers, WEIGHT)
 
 
 @pytest.mark.parametrize("prefix", ["", "members.1."])

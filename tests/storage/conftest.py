@@ -12,11 +12,13 @@ import scipy.sparse as sp
 
 from circlet.features.rows import Scaling
 from circlet.features.vectorizer import TextVectorizer
+from circlet.files import write_tensors
 from circlet.model import Model
 from circlet.network import Ensemble, Network, NetworkSettings
 from circlet.runtime import RuntimeModel
 from circlet.storage.contents import read
 from circlet.storage.layout import CARD, read_config
+from circlet.storage.tensors import map_tensors
 
 F, L = 14, 6
 NAMES = ["red", "green", "dark blue", "größer", "日本", "#6"]
@@ -78,3 +80,15 @@ def only_the_model() -> Callable[[Path], bool]:
         return {path.name for path in folder.iterdir()} - {CARD} == {"config.json", *listed}
 
     return check
+
+
+@pytest.fixture(scope="session")
+def change_tensors() -> Callable[[Path, Callable[[dict[str, Any]], object]], None]:
+    """Change the tensors of a file."""
+
+    def change(path: Path, inflict: Callable[[dict[str, Any]], object]) -> None:
+        tensors = {name: array.copy() for name, array in map_tensors(path).items()}
+        inflict(tensors)
+        write_tensors(path, tensors)
+
+    return change

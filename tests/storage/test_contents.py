@@ -20,7 +20,6 @@ from circlet.storage.contents import (
     metrics_of,
     other_tensors,
     parts_of,
-    read,
     read_estimator,
     read_history,
     read_labels,
@@ -28,20 +27,12 @@ from circlet.storage.contents import (
 from circlet.storage.tensors import Stored
 
 
-def test_weights_stay_in_the_file(folder):
-    weight = read(folder).tensors["members.0.hidden.0.weight"].read()
-    assert not weight.flags.owndata
-    assert not weight.flags.writeable
-
-
-NAMES = ["red", "dark blue", "größer", "日本", "#6", "\u2028"]
-
-
 def test_written_and_read_again(tmp_path):
     path = tmp_path / "labels.txt"
-    text = labels_text([*NAMES[:5], "a\u2028b\x85c"], 6)  # other line ends than \n are no line ends here
+    names = ["red", "dark blue", "größer", "日本", "#6", "a\u2028b\x85c"]
+    text = labels_text(names, 6)  # other line ends than \n are no line ends here
     path.write_text(text, encoding="utf-8", newline="\n")
-    assert read_labels(path, 6) == [*NAMES[:5], "a\u2028b\x85c"]
+    assert read_labels(path, 6) == names
     zipped = tmp_path / "labels.txt.gz"
     zipped.write_bytes(gzip.compress(text.encode()))
     assert read_labels(zipped, 6) == read_labels(path, 6)
@@ -60,13 +51,8 @@ def test_written_and_read_again(tmp_path):
     ],
 )
 def test_names_that_cannot_be_written(names, message):
-    with pytest.raises(DataError, match=message):
-        labels_text(names, 3)
-
-
-def test_what_cannot_be_written_is_named():
-    with pytest.raises(DataError, match="label_uris: found 2 label names; wanted one for each of 3 labels"):
-        labels_text(["a", "b"], 3, "label_uris")
+    with pytest.raises(DataError, match=f"label_uris.*: .*{message}"):
+        labels_text(names, 3, "label_uris")
 
 
 @pytest.mark.parametrize(
@@ -106,9 +92,7 @@ def test_there_and_back(counts):
     assert list(weights) == ["head.output.bias"]
     assert restored.arrays["idf"].tolist() == [1, 2]
     assert found.tolist() == counts
-
-
-def test_older_folders_have_no_counts():
+    # Older folders have no counts.
     assert other_tensors(Scaling("none"), None) == {}
     assert parts_of(PATH, {}, config(scaling="none"))[2] is None
 
@@ -166,11 +150,23 @@ def written(folder: Path, content: Any) -> Path:
     return path
 
 
-def test_a_good_one(tmp_path):
-    path = written(tmp_path, STATE)
+@pytest.mark.parametrize(
+    ("change", "found"),
+    [
+        ({}, np.array(NAMES_ESTIMATOR, dtype=object)),
+        ({"target": "indicator"}, np.array([0, 1])),
+        ({"target": "single", "classes": {"dtype": "int64", "values": [7, 3]}}, np.array([7, 3])),
+        ({"target": "single", "classes": {"dtype": "float64", "values": [0.5, 2.0]}}, np.array([0.5, 2.0])),
+        ({"target": "single", "classes": {"dtype": "bool", "values": [False, True]}}, np.array([False, True])),
+    ],
+)
+def test_classes(change, found, tmp_path):
+    path = written(tmp_path, {**STATE, **change})
     state = read_estimator(path)
-    assert state == STATE
-    assert classes_of(path, state, 3, 2, NAMES_ESTIMATOR).tolist() == NAMES_ESTIMATOR
+    assert state == {**STATE, **change}
+    classes = classes_of(path, state, 3, 2, NAMES_ESTIMATOR)
+    assert classes.dtype == found.dtype
+    assert classes.tolist() == found.tolist()
 
 
 @pytest.mark.parametrize(
@@ -181,42 +177,23 @@ def test_a_good_one(tmp_path):
         ({"parameters": [1]}, r"found the parameters \[1\]"),
         ({"target": "tree"}, "found the target 'tree'; wanted one of indicator, named, single"),
         ({"feature_names": [1]}, r"found feature names \[1\]"),
+        ({"feature_names": ["a"]}, "found 1 feature names; wanted 3"),
         ({"target": ["named"]}, "found the target"),
+        *(
+            ({"classes": classes}, "found (damaged|. different) classes")
+            for classes in (
+                None, {}, {"dtype": "nothing", "values": [1, 2]}, {"dtype": "int64", "values": ["a", "b"]},
+                {"dtype": "int64", "values": [1]}, {"dtype": "int64", "values": [1, 1]},
+                {"dtype": "int64", "values": [[1], [2]]}, {"dtype": "U1000000000", "values": ["a", "b"]},
+                {"dtype": "datetime64[s]", "values": [1, 2]},
+            )
+        ),
     ],
-)
+)  # fmt: skip
 def test_damaged(change, message, tmp_path):
+    path = written(tmp_path, {**STATE, **change})
     with pytest.raises(DataError, match=rf"estimator\.json: {message}"):
-        read_estimator(written(tmp_path, {**STATE, **change}))
-
-
-def test_something_else(tmp_path):
+        classes_of(path, read_estimator(path), 3, 2, NAMES_ESTIMATOR)
+    path = written(tmp_path, [1])
     with pytest.raises(DataError, match="found no description of a classifier"):
-        read_estimator(written(tmp_path, [1]))
-
-
-class TestClasses:
-    def test_columns(self):
-        assert classes_of(Path("e"), {**STATE, "target": "indicator"}, 3, 4, None).tolist() == [0, 1, 2, 3]
-
-    @pytest.mark.parametrize(
-        ("dtype", "values"), [("int64", [7, 3]), ("float64", [0.5, 2.0]), ("bool", [False, True])]
-    )
-    def test_numbers(self, dtype, values):
-        state = {**STATE, "target": "single", "classes": {"dtype": dtype, "values": values}}
-        found = classes_of(Path("e"), state, 3, 2, ["a", "b"])
-        assert found.dtype.name == dtype
-        assert found.tolist() == values
-
-    @pytest.mark.parametrize(
-        "classes", [None, {}, {"dtype": "nothing", "values": [1, 2]}, {"dtype": "int64", "values": ["a", "b"]},
-                    {"dtype": "int64", "values": [1]}, {"dtype": "int64", "values": [1, 1]},
-                    {"dtype": "int64", "values": [[1], [2]]}, {"dtype": "U1000000000", "values": ["a", "b"]},
-                    {"dtype": "datetime64[s]", "values": [1, 2]}],
-    )  # fmt: skip
-    def test_damaged(self, classes):
-        with pytest.raises(DataError, match=r"e: found (damaged|. different) classes"):
-            classes_of(Path("e"), {**STATE, "classes": classes}, 3, 2, NAMES_ESTIMATOR)
-
-    def test_names_of_features(self):
-        with pytest.raises(DataError, match="found 1 feature names; wanted 3"):
-            classes_of(Path("e"), {**STATE, "feature_names": ["a"]}, 3, 2, NAMES_ESTIMATOR)
+        read_estimator(path)

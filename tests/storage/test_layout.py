@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import json
 import os
-from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -12,7 +12,6 @@ from circlet.storage import layout
 from circlet.storage.layout import (
     CARD,
     CHECKPOINT,
-    FORMAT,
     HISTORY,
     LABELS,
     LARGE,
@@ -23,7 +22,6 @@ from circlet.storage.layout import (
     checkpoint_of,
     described,
     is_checkpoint,
-    located,
     read_config,
     sealed,
     verify,
@@ -34,9 +32,6 @@ def test_each_network_has_a_checkpoint():
     names = [checkpoint_of(member) for member in (0, 1, 11)]
     assert names == [CHECKPOINT, "checkpoint-2.safetensors", "checkpoint-12.safetensors"]
     assert all(map(is_checkpoint, names))
-
-
-def test_nothing_else_is_one():
     others = {*layout.FILES, layout.CONFIG, layout.RUN, layout.DECIDED, layout.LOCK}
     for name in (*others, "checkpoint.json", ".checkpoint-2.safetensors", "checkpoint-x.safetensors"):
         assert not is_checkpoint(name)
@@ -65,15 +60,11 @@ def test_a_flipped_bit_in_any_file(name, position, folder):
     for check in (lambda: checked(folder, config, name, whole=False), lambda: verify(folder, config)):
         with pytest.raises(DataError, match=f"{name}: found other content than config.json describes"):
             check()
-
-
-@pytest.mark.parametrize("name", [WEIGHTS, LABELS])
-def test_another_size(name, folder):
     size = (folder / name).stat().st_size
     with (folder / name).open("ab") as stream:
         stream.write(b"x")
     with pytest.raises(DataError, match=rf"\({size + 1:,} bytes; wanted {size:,}\); the model is damaged"):
-        checked(folder, read_config(folder), name)
+        checked(folder, config, name)
 
 
 def test_a_large_file_is_checked_at_some_places(tmp_path):
@@ -90,18 +81,6 @@ def test_a_large_file_is_checked_at_some_places(tmp_path):
     assert checked(tmp_path, config, WEIGHTS, whole=False) == path
     with pytest.raises(DataError, match="another digest"):
         checked(tmp_path, config, WEIGHTS)
-
-
-def test_names():
-    config = {"files": {LABELS: {"file": "labels-3.txt.gz"}}}
-    assert located(Path("m"), config, LABELS) == Path("m", "labels-3.txt.gz")
-
-
-def test_of_a_model(folder):
-    config = read_config(folder)
-    assert config["format"] == FORMAT
-    assert (config["n_features"], config["n_labels"], config["store"]) == (14, 6, "float32")
-    assert [each["codebook"]["n_labels"] for each in config["members"]] == [6]
 
 
 @pytest.mark.parametrize(
@@ -130,34 +109,27 @@ def test_wrong_values(key, value, wanted, folder, change_config):
         read_config(folder)
 
 
-@pytest.mark.parametrize(
-    "about",
-    [
-        *(None, "labels.txt", {}, {"file": "../labels.txt"}, {"file": "labels-2.txt"}),
-        {"file": "labels.txt", "bytes": -1},
-    ],
-)
-def test_wrong_places(about, folder):
-    listed = {**read_config(folder)["files"], "labels.txt": about}
-    files.write_json(folder / "config.json", sealed({**files.read_json(folder / "config.json"), "files": listed}))
-    with pytest.raises(DataError, match=r"config\.json: found .* (as the place of|for) labels\.txt; wanted"):
-        read_config(folder)
+PLACES: list[Any] = [
+    *(None, "labels.txt", {}, {"file": "../labels.txt"}, {"file": "labels-2.txt"}),
+    {"file": "labels.txt", "bytes": -1},
+]
 
 
 @pytest.mark.parametrize(
-    ("change", "wanted"),
+    ("name", "place", "message"),
     [
-        (lambda listed: {**listed, "notes.txt": {}}, "wanted no notes.txt"),
-        (
-            lambda listed: {name: listed[name] for name in listed if name != "labels.txt"},
-            "wanted labels.txt among",
-        ),
+        *(("labels.txt", place, ".* (as the place of|for) labels.txt; wanted") for place in PLACES),
+        ("labels.txt", ..., "a list of . files; wanted labels.txt among"),
+        ("notes.txt", {}, "a list of . files; wanted no notes.txt"),
     ],
 )
-def test_other_files(change, wanted, folder):
+def test_wrong_lists_of_files(name, place, message, folder):
     config = files.read_json(folder / "config.json")
-    files.write_json(folder / "config.json", sealed({**config, "files": change(config["files"])}))
-    with pytest.raises(DataError, match=f"config.json: found a list of . files; {wanted}"):
+    config["files"][name] = place
+    if place is ...:
+        del config["files"][name]
+    files.write_json(folder / "config.json", sealed(config))
+    with pytest.raises(DataError, match=rf"config\.json: found {message}"):
         read_config(folder)
 
 

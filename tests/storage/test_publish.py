@@ -32,12 +32,16 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
+def names_of(number: int) -> list[str]:
+    """The files of a model of a generation."""
+    return sorted(["config.json", CARD, *(name_in(number, name) for name in (HISTORY, LABELS, WEIGHTS))])
+
+
 def test_each_model_has_names_of_its_own(tmp_path, untrained):
     for number in (1, 2, 3):
         assert new_generation(tmp_path) == number
         untrained(seed=number).save(tmp_path)
-        own = [CARD, *(name_in(number, name) for name in (HISTORY, LABELS, WEIGHTS))]
-        assert names(tmp_path) == sorted(["config.json", *own])
+        assert names(tmp_path) == names_of(number)
         assert read_config(tmp_path)["generation"] == number
         assert Model.load(tmp_path).network.settings.seed == number
 
@@ -48,8 +52,7 @@ def test_names_that_are_there_are_not_used_again(damage, folder, untrained):
     (folder / "config.json").write_text(damage)
     assert new_generation(folder) == 8
     untrained().save(folder)
-    own = [CARD, *(name_in(8, name) for name in (HISTORY, LABELS, WEIGHTS))]
-    assert names(folder) == sorted(["config.json", *own])
+    assert names(folder) == names_of(8)
 
 
 def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
@@ -64,8 +67,7 @@ def test_ctrl_c_right_after_the_commit(folder, untrained, monkeypatch):
     with pytest.raises(KeyboardInterrupt):
         untrained(seed=3).save(folder)
     assert Model.load(folder).network.settings.seed == 3
-    own = [CARD, *(name_in(2, name) for name in (HISTORY, LABELS, WEIGHTS))]
-    assert names(folder) == sorted(["config.json", *own])
+    assert names(folder) == names_of(2)
 
 
 @pytest.mark.parametrize("error", [errno.ENOSPC, errno.EROFS])
@@ -131,19 +133,14 @@ class TestRuns:
 
     @pytest.mark.parametrize("run", [{"generation": 2}, {}, {"generation": "1"}])
     def test_one_that_has_not(self, run, folder):
-        self.start(folder, **run)
         before = names(folder)
+        assert not settle(folder.parent)  # there is no model
+        assert not settle(folder)  # there is no run
+        self.start(folder, **run)
+        started = names(folder)
         (folder / "labels-2.txt").write_text("of a model that was not finished\n")
         assert not settle(folder)
-        assert names(folder) == before
-
-    def test_none(self, tmp_path, folder):
-        assert not settle(tmp_path)
-        assert not settle(folder)
-
-    def test_removed(self, folder):
-        before = names(folder)
-        self.start(folder)
+        assert names(folder) == started
         remove_run(folder)
         assert names(folder) == before
 
@@ -226,12 +223,12 @@ class TestProcesses:
         (tmp_path / f".weights.safetensors.{gone}.part").touch()
         (tmp_path / f".weights.safetensors.{gone}.xabc.part").mkdir()
         (tmp_path / f".weights.safetensors.{gone}.xabc.part" / ".tmp").touch()
-        (tmp_path / f".weights.safetensors.{os.getppid()}.part").touch()
-        (tmp_path / "mine.1.part").touch()
+        kept = [f".weights.safetensors.{os.getppid()}.part", "mine.1.part"]
+        for name in kept:
+            (tmp_path / name).touch()
         with folder_lock(tmp_path):
             pass
-        kept = [f".weights.safetensors.{os.getppid()}.part", "mine.1.part"]
-        assert sorted(path.name for path in tmp_path.iterdir()) == kept
+        assert names(tmp_path) == kept
 
 
 @pytest.mark.skipif(not hasattr(os, "O_NOFOLLOW"), reason="links are followed there")
@@ -244,37 +241,29 @@ def test_a_link_is_not_followed(tmp_path):
     assert (tmp_path / "mine.txt").read_text() == "mine"
     (tmp_path / "model" / LOCK).unlink()
     os.mkfifo(tmp_path / "model" / LOCK)
-    with (
-        pytest.raises(OutputError, match=r"\.lock: found a folder, pipe or device"),
-        folder_lock(tmp_path / "model"),
-    ):
+    wanted = r"\.lock: found a folder, pipe or device"
+    with pytest.raises(OutputError, match=wanted), folder_lock(tmp_path / "model"):
         pass
 
 
-@pytest.mark.parametrize("within", ["", "model"])
-def test_a_link_to_itself_is_refused(tmp_path, within):
+def test_a_link_to_itself_is_refused(tmp_path):
     loop = tmp_path / "loop"
     loop.symlink_to(loop)
-    with pytest.raises(OutputError, match="cannot write"), folder_lock(loop / within):
+    for folder in (loop, loop / "model"):
+        with pytest.raises(OutputError, match="cannot write"), folder_lock(folder):
+            pass
+
+
+def test_folders_that_were_empty(tmp_path):
+    with folder_lock(tmp_path / "a" / "b"):
         pass
-
-
-class TestNewFolders:
-    def test_an_empty_one_does_not_stay(self, tmp_path):
-        with folder_lock(tmp_path / "a" / "b"):
-            pass
-        assert list(tmp_path.iterdir()) == []
-        (tmp_path / "a").mkdir()
-        with folder_lock(tmp_path / "a"):
-            pass
-        assert (tmp_path / "a").is_dir()  # it was there before
-
-    def test_one_that_is_used_does(self, tmp_path):
-        with folder_lock(tmp_path / "a" / "b"):
-            (tmp_path / "a" / "b" / "c").touch()
-        assert [path.name for path in (tmp_path / "a" / "b").iterdir()] == ["c"]
-
-    def test_a_file_in_its_place(self, tmp_path):
-        (tmp_path / "a").touch()
-        with pytest.raises(OutputError, match=r"cannot write .*a"), folder_lock(Path(tmp_path / "a")):
-            pass
+    assert list(tmp_path.iterdir()) == []
+    (tmp_path / "a").mkdir()
+    with folder_lock(tmp_path / "a"):
+        pass
+    assert (tmp_path / "a").is_dir()  # it was there before
+    with folder_lock(tmp_path / "a" / "b"):
+        (tmp_path / "a" / "b" / "c").touch()
+    assert names(tmp_path / "a" / "b") == ["c"]
+    with pytest.raises(OutputError, match=r"cannot write .*c"), folder_lock(tmp_path / "a" / "b" / "c"):
+        pass
