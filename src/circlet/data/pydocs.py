@@ -34,7 +34,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from importlib.metadata import PackageNotFoundError, version
-from itertools import zip_longest
+from itertools import accumulate, takewhile, zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -215,23 +215,14 @@ def _documents(package: str, root: Path, path: Path) -> Iterator[PyDoc]:
     if parts[-1] == "__init__":
         parts.pop()
     names = parts if package == STDLIB else [package, *parts]
-    where = [f"package: {package}", *(f"module: {module}" for module in _public_levels(package, names))]
+    # Every level down to the first private one: for scipy.stats._stats_py, only scipy.stats.
+    levels = accumulate(takewhile(lambda name: not name.startswith("_"), names), "{}.{}".format)
+    where = [f"package: {package}", *(f"module: {level}" for level in levels if level != package)]
     for name, kind, node in _definitions(tree.body, inside_class=False):
         text = _unsigned(_prose(ast.get_docstring(node) or ""), node.name)
         if len(text.split()) >= 5:
             takes = (f"takes: {parameter}" for parameter in _parameters(node, kind))
             yield PyDoc(".".join([*names, name]), text, tuple(dict.fromkeys([*where, f"kind: {kind}", *takes])))
-
-
-def _public_levels(package: str, names: list[str]) -> Iterator[str]:
-    """Yield the public modules `a.b`, `a.b.c`, … of a path; for scipy.stats._stats_py, only scipy.stats."""
-    public = []
-    for name in names:
-        if name.startswith("_"):
-            break
-        public.append(name)
-        if public != [package]:
-            yield ".".join(public)
 
 
 def _definitions(body: Iterable[ast.stmt], *, inside_class: bool) -> Iterator[tuple[str, str, Any]]:

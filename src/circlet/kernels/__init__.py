@@ -8,8 +8,6 @@ from importlib.util import find_spec
 
 import torch
 
-__all__ = ["run_on"]
-
 logger = logging.getLogger(__name__)
 
 

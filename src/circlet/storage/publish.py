@@ -46,35 +46,25 @@ class Publication:
 
     def __init__(self, folder: Path, generation: int) -> None:
         self.folder, self.generation = folder, generation
-        self._paths: dict[str, Path] = {}
+        self.paths: dict[str, Path] = {}
 
     def path(self, name: str, *, zipped: bool = False) -> Path:
         """Return the path where the caller writes a file of the model."""
-        self._paths[name] = self.folder / name_in(self.generation, name, zipped=zipped)
-        return self._paths[name]
+        self.paths[name] = self.folder / name_in(self.generation, name, zipped=zipped)
+        return self.paths[name]
 
     def commit(self, config: dict[str, Any], card: str) -> None:
         """Replace the folder's model; `config` is complete except for the list of files.
 
         The card always has the same name, so it is not listed, and is replaced after the model.
         """
-        listed = {name: described(path) for name, path in self._paths.items()}
+        listed = {name: described(path) for name, path in self.paths.items()}
         whole = {**config, "generation": self.generation, "files": listed}
         files.write_json(self.folder / CONFIG, sealed(whole))
         try:
             files.write_text(self.folder / CARD, card)
         except OutputError as error:  # the model itself is complete
             log.warning("%s", error)
-
-    def clean_up(self) -> None:
-        """Remove the files of the old model if this one is committed, or else the files of this one."""
-        # Ask the folder: Ctrl-C may come just after `config.json` was replaced, before a flag could be set.
-        if _generation(self.folder) == self.generation:
-            _remove_others(self.folder, set(self._paths.values()))
-            remove_run(self.folder)
-        else:
-            for path in self._paths.values():
-                _remove(path)
 
 
 @contextmanager
@@ -85,7 +75,13 @@ def publishing(folder: Path) -> Iterator[Publication]:
         try:
             yield new
         finally:
-            new.clean_up()
+            # Ask the folder: Ctrl-C may come just after `config.json` was replaced, before a flag could be set.
+            if _generation(folder) == new.generation:
+                _remove_others(folder, set(new.paths.values()))
+                remove_run(folder)
+            else:
+                for path in new.paths.values():
+                    _remove(path)
 
 
 def new_generation(folder: Path) -> int:
