@@ -214,6 +214,10 @@ def test_unreadable_sources_are_skipped_with_a_log_line(roots, caplog):
     assert skipped == ["bad_encoding.py", "broken.py", "deep.py", "null.py", "python2.py"]
 
 
+def test_two_builds_are_equal(roots):
+    assert build_pydocs(roots, 1) == build_pydocs(dict(reversed(roots.items())), 1)
+
+
 def test_rare_labels_go_and_documents_without_any(roots):
     found = all_of(build_pydocs(roots))  # with the usual minimum of 5
     labels = {label for document in found.values() for label in document.labels}
@@ -383,7 +387,8 @@ def test_real_info_needs_no_network(circlet, monkeypatch):
     assert described["labels"] > 800
 
 
-def test_real_build_imports_and_prints_nothing():
+def test_real_build_imports_and_prints_nothing_and_splits_as_other_processes_do():
+    names = ["textwrap.wrap", "json.dumps", "numpy.lib._function_base_impl.diff", "shop.open_shop", "a", "b"]
     code = (
         "import sys; from pathlib import Path\n"
         "from circlet.data import pydocs\n"
@@ -393,17 +398,8 @@ def test_real_build_imports_and_prints_nothing():
         "new = set(sys.modules) - before\n"
         "heavy = {'scipy', 'sklearn', 'numpy', 'torch'}\n"
         "assert not heavy & {name.partition('.')[0] for name in new}, new\n"
+        f"print([pydocs._for_testing(name) for name in {names}])"
     )
     done = subprocess.run([sys.executable, "-W", "error", "-c", code], capture_output=True, text=True, check=False)
-    assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
-
-
-def test_split_does_not_depend_on_the_process():
-    names = ["textwrap.wrap", "json.dumps", "numpy.lib._function_base_impl.diff", "shop.open_shop", "a", "b"]
-    code = f"from circlet.data.pydocs import _for_testing; print([_for_testing(name) for name in {names}])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout.strip() == str([pydocs._for_testing(name) for name in names])
-
-
-def test_two_builds_are_equal(roots):
-    assert build_pydocs(roots, 1) == build_pydocs(dict(reversed(roots.items())), 1)
+    split = [pydocs._for_testing(name) for name in names]
+    assert (done.returncode, done.stdout, done.stderr) == (0, f"{split}\n", "")
