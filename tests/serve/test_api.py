@@ -18,11 +18,8 @@ MODEL = "/v1/models/colors"
 SUGGEST = f"{MODEL}/suggest"
 
 
-def test_health(client):
+def test_health_and_models(client):
     assert client.get("/v1/health").json() == {"status": "ok", "version": __version__, "models": ["colors"]}
-
-
-def test_models(client):
     (found,) = client.get("/v1/models").json()["models"]
     assert found == {"id": "colors", "labels": 6, "documents": 160, "takes": "texts", "version": "v1"}
 
@@ -46,9 +43,8 @@ class TestLabels:
         assert found["total"] == 6
 
     def test_a_part_of_the_name(self, client):
-        assert client.get(f"{MODEL}/labels", params={"query": "BL", "limit": 1}).json()["labels"][0]["label"] == (
-            "dark blue"
-        )
+        found = client.get(f"{MODEL}/labels", params={"query": "BL", "limit": 1}).json()["labels"]
+        assert found[0]["label"] == "dark blue"
         assert client.get(f"{MODEL}/labels", params={"query": "purple"}).json() == {"labels": [], "total": 0}
 
 
@@ -84,21 +80,17 @@ def test_mistakes(client, path, content, status, words):
 
 
 class TestSuggest:
-    def test_one_text_has_five_labels(self, client):
+    def test_five_labels_above_the_models_own_threshold(self, client, tagger):
         found = client.post(SUGGEST, json={"text": "label0 one", "threshold": 0}).json()
         assert (found["model"], found["version"]) == ("colors", "v1")
         assert len(found["results"][0]["labels"]) == 5
-
-    def test_the_models_own_threshold(self, client, tagger):
+        assert client.post(SUGGEST, json={"texts": []}).json()["results"] == []
         least = tagger.model_.threshold
         (row,) = client.post(SUGGEST, json={"text": "label0 one"}).json()["results"]
         assert 0 < len(row["labels"]) < 5
         assert all(each["probability"] >= least for each in row["labels"])
         (rare,) = client.post(SUGGEST, json={"text": "label0 one", "favor_rare": 1}).json()["results"]
         assert len(rare["labels"]) == 5  # it was chosen for rankings by probability
-
-    def test_no_texts(self, client):
-        assert client.post(SUGGEST, json={"texts": []}).json()["results"] == []
 
     def test_allowed_and_threshold(self, client, tagger):
         asked = {"text": "label0 label1", "allowed": ["green", "日本", "green"], "threshold": 0.5}
@@ -187,21 +179,16 @@ class TestRows:
 
     def test_same_as_the_runtime(self, rows_client):
         client, tagger = rows_client
-        found = client.post(
-            "/v1/models/rows/suggest", json={"rows": [{"0": 2, "13": 0.5}, {}], "k": 2, "threshold": 0}
-        ).json()
+        path, asked = "/v1/models/rows/suggest", {"rows": [{"0": 2, "13": 0.5}, {}], "k": 2, "threshold": 0}
+        found = client.post(path, json=asked).json()
         row = np.zeros((2, 14), dtype=np.float32)
         row[0, 0], row[0, 13] = 2, 0.5
         labels = [[each["label"] for each in row["labels"]] for row in found["results"]]
         assert labels == tagger.suggest(row, k=2)[0].astype(str).tolist()
-        assert client.post(
-            "/v1/models/rows/suggest", json={"rows": [{}], "allowed": ["3"], "threshold": 0}
-        ).json()["results"] == [
-            {
-                "labels": [
-                    {"label": "3", "probability": pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)}
-                ]
-            }
+        asked = {"rows": [{}], "allowed": ["3"], "threshold": 0}
+        chance = pytest.approx(float(tagger.predict_proba(row)[1, 3]), abs=1e-5)
+        assert client.post(path, json=asked).json()["results"] == [
+            {"labels": [{"label": "3", "probability": chance}]}
         ]
 
     @pytest.mark.parametrize(
@@ -224,8 +211,6 @@ class TestExplain:
             "contributions": [{"term": "größer", "kind": "word", "value": 1.5, "spans": [[0, 6]]}],
             "spans": [[0, 6, 1.5]],
         }
-
-    def test_named_labels(self, client):
         found = client.post(f"{MODEL}/explain", json={"text": "a", "labels": ["日本"]}).json()
         assert [each["label"] for each in found["explanations"]] == ["日本"]
 
@@ -260,16 +245,13 @@ class TestFeedback:
         assert served.learner.notified == 2
 
     def test_labels_may_be_called_by_their_uris(self, start, named):
-        given = {"text": "a", "accept": ["http://example.org/1", "new"], "reject": ["http://example.org/0"]}
-        assert start([named]).post(f"{MODEL}/feedback", json=given).status_code == 201
+        client, given = start([named]), {"text": "a", "accept": ["red"], "reject": ["http://example.org/0"]}
+        answer = client.post(f"{MODEL}/feedback", json=given)
+        assert (answer.status_code, "both accepted and rejected" in answer.json()["detail"]) == (422, True)
+        given["accept"] = ["http://example.org/1", "new"]
+        assert client.post(f"{MODEL}/feedback", json=given).status_code == 201
         (entry,) = named.learner.feedback.entries()
         assert (entry.accepted, entry.rejected) == (("green", "new"), ("red",))
-
-    def test_one_label_called_by_both_of_its_names(self, start, named, log):
-        given = {"text": "a", "accept": ["red"], "reject": ["http://example.org/0"]}
-        answer = start([named]).post(f"{MODEL}/feedback", json=given)
-        assert (answer.status_code, "both accepted and rejected" in answer.json()["detail"]) == (422, True)
-        assert len(log) == 0
 
     def test_undo(self, client):
         given = client.post(f"{MODEL}/feedback", json={"text": "a", "accept": ["red"]}).json()["id"]
@@ -305,12 +287,8 @@ class TestFeedback:
 
     def test_models_that_do_not_learn(self, client, served):
         served.learner = None
-        for method, path in (
-            ("GET", "feedback"),
-            ("DELETE", "feedback/1"),
-            ("GET", "learning"),
-            ("POST", "rollback"),
-        ):
+        for asked in ("GET feedback", "DELETE feedback/1", "GET learning", "POST rollback"):
+            method, path = asked.split()
             assert client.request(method, f"{MODEL}/{path}").status_code == 409
         assert client.post(f"{MODEL}/feedback", json={"text": "a", "accept": ["red"]}).status_code == 409
         assert client.get(MODEL).json()["can_learn"] is False

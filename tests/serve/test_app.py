@@ -1,15 +1,17 @@
 from __future__ import annotations
 
+import asyncio
 import json
 
 import httpx
 import pytest
 from fastapi import FastAPI
 
+from circlet.errors import DataError
 from circlet.serve.app import static_routes
 
 
-def test_openapi_describes_everything(client):
+def test_openapi_describes_everything_with_examples_that_work(client):
     spec = client.get("/openapi.json").json()
     assert set(spec["paths"]) == {
         "/metrics", "/v1/health", "/v1/models", "/v1/models/{model}", "/v1/models/{model}/labels",
@@ -21,32 +23,23 @@ def test_openapi_describes_everything(client):
     body = spec["paths"]["/v1/models/{model}/suggest"]["post"]["requestBody"]["content"]["application/json"]
     assert body["schema"]["examples"][0]["k"] == 3
     assert "$ref" not in json.dumps(body)
-
-
-@pytest.mark.parametrize(("method", "path"), [("GET", "/docs"), ("GET", "/v1/"), ("GET", "/v1/models/")])
-def test_unknown_paths(client, method, path):
-    answer = client.request(method, path)
-    assert answer.status_code == 404
-    assert answer.json()["detail"].startswith("found n")
-
-
-def test_unknown_methods(client):
-    answer = client.request("PUT", "/v1/models")
-    assert answer.status_code == 405
-    assert answer.json()["detail"].startswith("found a method")
-
-
-def test_the_examples_work(client):
-    spec = client.get("/openapi.json").json()
     for path in ("suggest", "explain", "similar"):
         body = spec["paths"][f"/v1/models/{{model}}/{path}"]["post"]["requestBody"]["content"]["application/json"]
         for example in body["schema"]["examples"]:
             assert client.post(f"/v1/models/colors/{path}", json=example).status_code == 200
 
 
-def test_errors_of_the_library_are_the_client_s(client, tagger, monkeypatch):
-    from circlet.errors import DataError
+def test_unknown_paths_and_methods(client):
+    for path in ("/docs", "/v1/", "/v1/models/"):
+        answer = client.get(path)
+        assert answer.status_code == 404
+        assert answer.json()["detail"].startswith("found n")
+    answer = client.request("PUT", "/v1/models")
+    assert answer.status_code == 405
+    assert answer.json()["detail"].startswith("found a method")
 
+
+def test_errors_of_the_library_are_the_client_s(client, tagger, monkeypatch):
     def fail(*_, **__):
         raise DataError("found something else; wanted a text")
 
@@ -57,20 +50,16 @@ def test_errors_of_the_library_are_the_client_s(client, tagger, monkeypatch):
 
 @pytest.fixture
 def get(tmp_path):
-    import asyncio
-
-    (tmp_path / "index.html").write_text("<title>page</title>", encoding="utf-8")
-    (tmp_path / "app.js").write_text("1", encoding="utf-8")
-    (tmp_path / "icon.svg").write_text("<svg/>", encoding="utf-8")
-    (tmp_path / ".secret").write_text("no", encoding="utf-8")
+    files = {"index.html": "<title>page</title>", "app.js": "1", "icon.svg": "<svg/>", ".secret": "no"}
+    for name, content in files.items():
+        (tmp_path / name).write_text(content, encoding="utf-8")
     app = FastAPI()
     app.include_router(static_routes(tmp_path))
 
     def fetch(path, **headers):
         async def main():
-            async with httpx.AsyncClient(
-                transport=httpx.ASGITransport(app), base_url="http://localhost"
-            ) as client:
+            transport = httpx.ASGITransport(app)
+            async with httpx.AsyncClient(transport=transport, base_url="http://localhost") as client:
                 return await client.get(path, headers=headers)
 
         return asyncio.run(main())
@@ -83,11 +72,8 @@ def test_files(get):
     assert get("/").headers["Content-Type"] == "text/html; charset=utf-8"
     assert get("/page/app.js").headers["Content-Type"] == "text/javascript; charset=utf-8"
     assert get("/page/icon.svg").headers["Content-Type"] == "image/svg+xml"
-
-
-def test_unchanged_files_are_not_sent_again(get):
     tag = get("/").headers["ETag"]
-    answer = get("/", **{"If-None-Match": tag})
+    answer = get("/", **{"If-None-Match": tag})  # what is unchanged is not sent again
     assert (answer.status_code, answer.content) == (304, b"")
     assert get("/page/app.js", **{"If-None-Match": tag}).status_code == 200
 

@@ -210,29 +210,23 @@ def test_another_process_goes_on(trainings, started, log, served, model_folder):
     assert (state["version"], state["taught"]) == ("2", 2)
 
 
-def test_one_process_at_a_time(trainings, started, log, model_folder, served):
-    started()
-    with pytest.raises(OutputError, match="another process does"):
-        Learner(model_folder, log, on_swap=served)
-
-
-def test_versions_of_another_model_are_not_served(trainings, started, log, served, model_folder):
+@pytest.mark.parametrize("damaged", [True, False])
+def test_versions_that_are_damaged_or_of_another_model_are_not_served(
+    trainings, started, log, served, model_folder, damaged
+):
     learner = started()
+    with pytest.raises(OutputError, match="another process does"):  # one at a time
+        Learner(model_folder, log, on_swap=served)
     taught(learner, "drum piano")
     learner.close()
-    Model.load(model_folder).save(model_folder)  # the same weights, saved again
+    if damaged:
+        (versions_folder(model_folder) / "1" / "labels.txt").write_text("x\n")
+    else:
+        Model.load(model_folder).save(model_folder)  # the same weights, saved again
     served.swaps = 0
     state = settled(started())
     assert (state["version"], state["taught"], served.swaps) == ("2", 1, 1)
-
-
-def test_a_damaged_version_is_learned_anew(trainings, started, log, served, model_folder):
-    learner = started()
-    taught(learner, "drum piano")
-    learner.close()
-    (versions_folder(model_folder) / "1" / "labels.txt").write_text("x\n")
-    state = settled(started())
-    assert (state["version"], state["taught"], served.best("drum piano")) == ("2", 1, "music")
+    assert served.best("drum piano") == "music"
 
 
 def test_a_damaged_list_of_versions(trainings, model_folder, log, served):
@@ -265,16 +259,15 @@ def test_why_not(model_folder, tmp_path, shared, monkeypatch, log, served):
     assert "can't be written" in str(why_not(model_folder))
 
 
-class TestServedModel:
-    def test_learns_until_it_is_closed(self, model_folder):
-        model = Served.load(model_folder, "tagger")
-        digest = model.current.version
-        model.learn(model_folder)
-        assert model.learner.feedback.path == model_folder.with_name("tagger.feedback.jsonl")
-        assert model.current.version == "0" != digest  # the learner knows better than the folder
-        model.learner.on_swap(circlet.load(model_folder), "2")
-        assert model.current.version == "2"
-        model.learner.close()
+def test_a_served_model_learns_until_it_is_closed(model_folder):
+    model = Served.load(model_folder, "tagger")
+    digest = model.current.version
+    model.learn(model_folder)
+    assert model.learner.feedback.path == model_folder.with_name("tagger.feedback.jsonl")
+    assert model.current.version == "0" != digest  # the learner knows better than the folder
+    model.learner.on_swap(circlet.load(model_folder), "2")
+    assert model.current.version == "2"
+    model.learner.close()
 
 
 class TestChild:
@@ -283,37 +276,28 @@ class TestChild:
         assert update_saved(model_folder, tmp_path / "out", [MUSIC]) == Update(1, ["music"], [])
         assert circlet.load(tmp_path / "out").suggest(["drum piano"], k=1)[0][0, 0] == "music"
         assert {path.name: path.read_bytes() for path in model_folder.iterdir()} == before
+        asked = {"folder": str(tmp_path / "none"), "output": str(tmp_path / "out"), "corrections": []}
+        assert "is not a circlet model" in answer_to(json.dumps(asked))["error"]
 
     def test_a_classifier_stays_one(self, tmp_path):
         texts, labels = ["red fox", "fast car", "brown bear", "old lorry"] * 10, ["a", "v", "a", "v"] * 10
         options = {"dim": 16, "hidden": (8,), "epochs": 5, "validation": 0}
-        circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(
-            tmp_path / "m"
-        )
-        assert update_saved(tmp_path / "m", tmp_path / "out", [TextFeedback("old bear", ("b",), ())]).new == ["b"]
-        assert circlet.load(tmp_path / "out").top_k == 1
-        assert circlet.CircletClassifier.load(tmp_path / "out").classes_.tolist() == ["a", "v", "b"]
-        numbers = [{"a": 1, "v": 2}[label] for label in labels]
-        circlet.CircletClassifier(**options).fit(texts, numbers).save(tmp_path / "n")
+        m, n, out = (tmp_path / name for name in ("m", "n", "out"))
+        circlet.CircletClassifier(top_k=1, **options).fit(texts, [[label] for label in labels]).save(m)
+        assert update_saved(m, out, [TextFeedback("old bear", ("b",), ())]).new == ["b"]
+        assert circlet.load(out).top_k == 1
+        assert circlet.CircletClassifier.load(out).classes_.tolist() == ["a", "v", "b"]
+        circlet.CircletClassifier(**options).fit(texts, [{"a": 1, "v": 2}[label] for label in labels]).save(n)
         # Its classes are numbers, and a user's new label is not.
-        assert update_saved(
-            tmp_path / "n", tmp_path / "out-n", [TextFeedback("old bear", ("b",), ("1",))]
-        ).left_out == ["b"]
+        assert update_saved(n, tmp_path / "out-n", [TextFeedback("old bear", ("b",), ("1",))]).left_out == ["b"]
         assert circlet.load(tmp_path / "out-n").classes_.tolist() == [1, 2]
-
-    def test_mistakes_are_answered(self, tmp_path):
-        asked = {"folder": str(tmp_path / "none"), "output": str(tmp_path / "out"), "corrections": []}
-        assert "is not a circlet model" in answer_to(json.dumps(asked))["error"]
 
     @pytest.mark.slow
     def test_it_ends_with_the_process_that_asked(self, model_folder, tmp_path):
         command = [sys.executable, "-m", "circlet.serve.feedback"]
         child = subprocess.Popen(command, stdin=subprocess.PIPE, text=True)
-        asked = {
-            "folder": str(model_folder),
-            "output": str(tmp_path / "out"),
-            "corrections": [["drum", ["music"], []]],
-        }
+        corrections = [["drum", ["music"], []]]
+        asked = {"folder": str(model_folder), "output": str(tmp_path / "out"), "corrections": corrections}
         child.communicate(json.dumps(asked) + "\n")  # and the input ends
         assert child.returncode in (0, 3)
 
