@@ -191,11 +191,7 @@ def features_of(rows: Any) -> Any:
 class TextInput:
     """Makes rows of texts for a model with an encoder, as a `TextVectorizer` does for a model without one.
 
-    Parameters
-    ----------
-    encoder : TextEncoder
-    words : TextVectorizer, optional
-        Makes the bags of words beside the encoder's vectors, if the network has both.
+    The vectorizer `words` makes the bags of words beside the encoder's vectors, if the network has both.
     """
 
     def __init__(self, encoder: TextEncoder, words: Any = None) -> None:

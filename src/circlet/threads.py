@@ -17,16 +17,6 @@ from functools import cache
 from itertools import pairwise
 from typing import Any, TypeVar
 
-__all__ = [
-    "core_count",
-    "in_parallel",
-    "one_blas_thread",
-    "spin_briefly",
-    "steps",
-    "use_threads",
-    "worker_count",
-]
-
 #: If the user has set any of these, OpenMP's own, GNU's or LLVM's, it decides how threads wait.
 CHOICES = ("OMP_WAIT_POLICY", "GOMP_SPINCOUNT", "KMP_BLOCKTIME")
 #: Turns that a thread spins before it sleeps. GNU's OpenMP, which torch has on Linux, reads it.

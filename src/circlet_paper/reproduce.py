@@ -46,11 +46,7 @@ Data = Annotated[
 ]
 Features = Annotated[
     Path | None,
-    typer.Option(
-        "--features",
-        help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME.",
-        show_default="none",
-    ),
+    typer.Option("--features", help="Folder with NAME/X.trn.npy and NAME/X.tst.npy for each dataset NAME."),
 ]
 Device = Annotated[str, typer.Option(help="auto, cpu, cuda, …")]
 Jobs = Annotated[int, typer.Option(min=1, help="Number of processes that run at the same time.")]

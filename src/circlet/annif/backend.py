@@ -41,8 +41,6 @@ from circlet.storage.layout import CONFIG
 from circlet.storage.publish import folder_lock
 from circlet.storage.tensors import check_store
 
-__all__ = ["CircletBackend", "CircletObjective", "CircletOptimizer", "trial_parameters"]
-
 
 class _Loaded(NamedTuple):
     """A model, the time its folder was written, and the id of each label's subject, or −1."""
@@ -57,9 +55,6 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
 
     name = "circlet"
 
-    MODEL_FOLDER = "circlet-model"
-    #: All documents that the model has learned from. Annif does not take `*-train*` for a model.
-    TRAIN_FILE = "circlet-train.jsonl.gz"
     DEFAULT_PARAMETERS = DEFAULTS
 
     # default for uninitialized instances
@@ -68,12 +63,12 @@ class CircletBackend(hyperopt.AnnifHyperoptBackend, backend.AnnifLearningBackend
     @property
     def model_folder(self) -> Path:
         """The model's folder."""
-        return Path(self.datadir) / self.MODEL_FOLDER
+        return Path(self.datadir) / "circlet-model"
 
     @property
     def train_file(self) -> Path:
-        """The file of all documents that the model has learned from."""
-        return Path(self.datadir) / self.TRAIN_FILE
+        """The file of all documents that the model has learned from. Annif takes no `*-train*` for a model."""
+        return Path(self.datadir) / "circlet-train.jsonl.gz"
 
     def initialize(self, parallel: bool = False) -> None:
         """Load the model if none is loaded, or if another process has trained it since.

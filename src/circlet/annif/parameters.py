@@ -9,8 +9,6 @@ from circlet.errors import ParameterError
 from circlet.settings import RunSettings
 from circlet.settings.run import all_settings
 
-__all__ = ["DEFAULTS", "number", "settings_of"]
-
 #: Default values. All settings of `circlet train` are allowed; those that are not here depend on the data, or on
 #: the preset.
 DEFAULTS: dict[str, Any] = {

@@ -18,8 +18,6 @@ from circlet.settings import Decision, RunSettings
 from circlet.storage.contents import metrics_of
 from circlet.training import Reporter, resolve_device
 
-__all__ = ["Log", "fitted", "learn", "with_room"]
-
 
 class Log(Reporter):
     """Writes decisions and the results of each epoch to Annif's log."""

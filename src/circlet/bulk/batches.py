@@ -13,8 +13,6 @@ from circlet.runtime import Tagger, load
 from circlet.runtime.answers import Suggestion
 from circlet.threads import use_threads
 
-__all__ = ["TagBatches"]
-
 
 class TagBatches:
     """Adds columns of labels and scores to batches of documents: a class for Ray Data's `Dataset.map_batches`.

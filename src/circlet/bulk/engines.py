@@ -22,8 +22,6 @@ from circlet.checks import require
 from circlet.errors import CircletError
 from circlet.threads import core_count
 
-__all__ = ["ENGINES", "WorkersLostError", "default_workers"]
-
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 #: Workers may be killed this often in a row before any of them finishes an item.

@@ -24,8 +24,6 @@ from circlet.storage.layout import CONFIG
 from circlet.storage.publish import folder_lock
 from circlet.threads import use_threads
 
-__all__ = ["BLOCK_SIZE", "FORMATS", "Job", "Outcome", "Totals", "digest_of", "tag_block", "tag_files"]
-
 #: Bytes of a block: a worker is busy with it for seconds, and a killed worker loses little.
 BLOCK_SIZE = 16 << 20
 #: The output formats.

@@ -39,21 +39,6 @@ from circlet.files import BOM, MAX_LINE, check_regular, decode, explained, iter_
 from circlet.identity import Identity
 from circlet.version import __version__
 
-__all__ = [
-    "PLAN",
-    "Block",
-    "File",
-    "Options",
-    "Plan",
-    "Task",
-    "check_folder",
-    "cut",
-    "documents",
-    "find_files",
-    "format_in",
-    "unchanged",
-]
-
 PLAN = "_plan.json"
 _FORMAT = "circlet plan 1"
 

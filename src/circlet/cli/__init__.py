@@ -85,51 +85,7 @@ circlet datasets info mine.csv --label-column tags
 _METAVARS = {"int": "N", "float": "X", "Path": "PATH", "str": "TEXT"}
 
 
-class Command(TyperCommand):
-    """A command whose help starts with the first paragraph of its docstring and ends with examples."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _print_help(self, ctx)
-
-
-class Group(TyperGroup):
-    """A group of commands with the same kind of help."""
-
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        _print_help(self, ctx)
-
-
-@cache
-def _command(name: str) -> Any:
-    module = import_module(COMMANDS[name])
-    found = getattr(module, name, None) or module.app
-    if isinstance(found, typer.Typer):
-        return typer.main.get_group(found)
-    alone = typer.Typer(add_completion=False)
-    alone.command(name, cls=Command)(found)
-    return typer.main.get_command(alone)
-
-
-class _Commands(Mapping[str, Any]):
-    """All commands by name; a command is imported when it runs or its help is shown."""
-
-    def __getitem__(self, name: str) -> Any:
-        return _command(name)
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(COMMANDS)
-
-    def __len__(self) -> int:
-        return len(COMMANDS)
-
-
-class _Root(Group):
-    def __init__(self, **given: Any) -> None:
-        super().__init__(**given)
-        self.commands: Any = _Commands()
-
-
-def _print_help(command: Any, ctx: Any) -> None:
+def _print_help(command: Any, ctx: Any, formatter: Any) -> None:
     from rich.padding import Padding
     from rich.panel import Panel
     from rich.table import Table
@@ -182,13 +138,58 @@ def _print_help(command: Any, ctx: Any) -> None:
             out.print(Text(f" {example}"), soft_wrap=True, highlight=False)
 
 
+class Command(TyperCommand):
+    """A command whose help starts with the first paragraph of its docstring and ends with examples."""
+
+    format_help = _print_help
+
+
+class Group(TyperGroup):
+    """A group of commands with the same kind of help."""
+
+    format_help = _print_help
+
+
+@cache
+def _command(name: str) -> Any:
+    module = import_module(COMMANDS[name])
+    found = getattr(module, name, None) or module.app
+    if isinstance(found, typer.Typer):
+        return typer.main.get_group(found)
+    alone = typer.Typer(add_completion=False)
+    alone.command(name, cls=Command)(found)
+    return typer.main.get_command(alone)
+
+
+class _Commands(Mapping[str, Any]):
+    """All commands by name; a command is imported when it runs or its help is shown."""
+
+    def __getitem__(self, name: str) -> Any:
+        return _command(name)
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
+class _Root(Group):
+    def __init__(self, **given: Any) -> None:
+        super().__init__(**given)
+        self.commands: Any = _Commands()
+
+
 def _default(param: Any) -> str:
     """The default of a parameter as text; empty if it is obvious."""
+    is_option = param.param_type_name == "option"
     if param.required:
-        return "" if param.param_type_name == "argument" else "required"
-    if isinstance(param.show_default, str) or param.default is None or getattr(param, "is_flag", False):
-        return param.show_default if isinstance(param.show_default, str) else ""
-    return "" if callable(param.default) else str(param.default)
+        return "required" if is_option else ""
+    if isinstance(param.show_default, str):
+        return param.show_default
+    if callable(param.default) or getattr(param, "is_flag", False):
+        return ""
+    return str(param.default) if param.default is not None else "none" if is_option else ""
 
 
 def _paragraphs(text: str | None) -> list[str]:

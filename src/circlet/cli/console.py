@@ -122,22 +122,8 @@ def printable(text: str, kept: str = "") -> str:
 class Bar:
     """A progress bar, for terminals only, which disappears at the end; a context manager.
 
-    Parameters
-    ----------
-    text : str
-        Description of the work.
-    total : int or None
-        None if unknown.
-    counts : {"steps", "bytes", "nothing"}
-        The unit of the numbers beside the bar.
-    shown : bool
-        False for no bar at all.
-    after : float
-        Seconds before the bar appears; if above 0, it appears with an `update`.
-    console : Console
-        Where the bar appears.
-    clock : callable
-        Returns the time in seconds.
+    The unit of the numbers beside it is `counts`: steps, bytes or nothing. `total` is None if unknown. With
+    `after` above 0, the bar appears with the first `update` after so many seconds. `clock` returns the seconds.
     """
 
     def __init__(
@@ -212,17 +198,11 @@ class Bar:
 
 
 class DocumentBar(Bar):
-    """The progress through the input and the number of tagged documents; appears after a second.
-
-    Attributes
-    ----------
-    total : int or None
-        Size of the input in the unit of `advance`; None if unknown.
-    """
+    """The progress through the input and the number of tagged documents; appears after a second."""
 
     def __init__(self, *, shown: bool, after: float = 1.0, **given: Any) -> None:
         super().__init__(counts="nothing", shown=shown, after=after, **given)
-        self.total: int | None = None
+        self.total: int | None = None  # size of the input in the unit of `advance`, if it is known
         self.read = self.documents = 0
 
     def advance(self, amount: int) -> None:

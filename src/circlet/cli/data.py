@@ -87,11 +87,7 @@ def _fetch_bar(name: str, clock: Callable[[], float] = time.perf_counter) -> Ite
 
 @datasets.command(cls=Command)
 @options.reads_data()
-def info(
-    data: options.Data,
-    read: options.Given = None,
-    as_json: options.AsJson = False,
-) -> None:
+def info(data: options.Data, read: options.Given = None, as_json: options.AsJson = False) -> None:
     """Show the size of a dataset, its first rows and its most frequent labels."""
     from circlet.data import load_dataset
     from circlet.data.dataset import first_rows, frequent_labels
@@ -207,8 +203,7 @@ def list_feedback(
 
 @feedback.command("export", cls=Command)
 def export_feedback(
-    log: Log,
-    output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file to write.")],
+    log: Log, output: Annotated[Path, typer.Argument(metavar="OUT.jsonl", help="The file to write.")]
 ) -> None:
     """Write the texts with the labels that users accepted as JSONL, for `circlet train`.
 

@@ -28,9 +28,7 @@ SMALLER = {"hidden": (512,), "dim": 400, "epochs": 20, "min_df": 2}
 
 
 def demo(
-    device: options.Device = "auto",
-    threads: options.Threads = None,
-    as_json: options.AsJson = False,
+    device: options.Device = "auto", threads: options.Threads = None, as_json: options.AsJson = False
 ) -> None:
     """Train four taggers on Python's own documentation, compare them, and tag a few sentences."""
     options.use_torch("training", threads)
@@ -82,11 +80,7 @@ def _train_and_measure(head: str, dataset: Any, device: str) -> tuple[Any, dict[
     started = time.perf_counter()
     with TrainingBar(head, quiet=True) as bar:
         model = fit(
-            dataset.train,
-            settings,
-            label_names=dataset.label_names,
-            device=resolve_device(device),
-            reporter=bar,
+            dataset.train, settings, label_names=dataset.label_names, device=resolve_device(device), reporter=bar
         )
     seconds = time.perf_counter() - started
     values = evaluate_model(Tagger(model), dataset, DEPTHS).values

@@ -24,14 +24,7 @@ AnswerBatch = Callable[[Sequence[str | int], Any], object]
 
 
 class Documents:
-    """The documents of the inputs of a command.
-
-    Parameters
-    ----------
-    inputs : sequence of str
-        Files, folders, pipes or names of datasets; or - for standard input.
-    text_column : str
-    """
+    """The documents of a command's inputs: files, folders, pipes or names of datasets; or - for standard input."""
 
     def __init__(self, inputs: Sequence[str], text_column: str = "text") -> None:
         self.inputs, self.columns = inputs, Columns.unlabeled(text_column)

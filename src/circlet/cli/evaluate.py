@@ -39,15 +39,11 @@ def evaluate(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw precision, recall and F1 over the threshold to this file (.png, .svg, .pdf) or device.",
-            show_default="none",
+            help="Draw precision, recall and F1 over the threshold to this file (.png, .svg, .pdf) or device."
         ),
     ] = None,
     per_label: Annotated[
-        Path | None,
-        typer.Option(
-            help="Write the numbers of each label to this .csv, .tsv or .jsonl file.", show_default="none"
-        ),
+        Path | None, typer.Option(help="Write the numbers of each label to this .csv, .tsv or .jsonl file.")
     ] = None,
     read: options.Given = None,
     favor_rare: options.FavorRare = 0.0,

@@ -40,8 +40,7 @@ def explain(
     ] = None,
     k: Annotated[int, typer.Option("-k", min=1, help="Number of labels to explain, the most probable ones.")] = 3,
     row: Annotated[
-        int | None,
-        typer.Option(min=0, help="Explain this row of the data in TEXT, counted from 0.", show_default="none"),
+        int | None, typer.Option(min=0, help="Explain this row of the data in TEXT, counted from 0.")
     ] = None,
     similar: Annotated[
         int,

@@ -28,14 +28,12 @@ def compress(
         typer.Option(help="Points of nDCG@5 that the copy may lose on held-out rows.", show_default=str(LOSS)),
     ] = None,
     size: Annotated[
-        str | None,
-        typer.Option(help="Maximum size of the copy, such as 5MB (instead of --loss).", show_default="none"),
+        str | None, typer.Option(help="Maximum size of the copy, such as 5MB (instead of --loss).")
     ] = None,
     store: Annotated[
         str | None,
         typer.Option(
-            help="Type of the stored weights, without a search: int4, int8, bf16 or float32 (instead of --loss).",
-            show_default="none",
+            help="Type of the stored weights, without a search: int4, int8, bf16 or float32 (instead of --loss)."
         ),
     ] = None,
     data: Annotated[

@@ -25,8 +25,7 @@ def info(
     plot: Annotated[
         Path | None,
         typer.Option(
-            help="Draw the training history to this file (.png, .svg, .pdf) or device; a link stays a link.",
-            show_default="none",
+            help="Draw the training history to this file (.png, .svg, .pdf) or device; a link stays a link."
         ),
     ] = None,
     verify: Annotated[
@@ -34,9 +33,7 @@ def info(
     ] = False,
     near: Annotated[
         str | None,
-        typer.Option(
-            metavar="LABEL", help="Show the labels that are most similar to this one instead.", show_default="none"
-        ),
+        typer.Option(metavar="LABEL", help="Show the labels that are most similar to this one instead."),
     ] = None,
     as_json: options.AsJson = False,
 ) -> None:

@@ -85,7 +85,7 @@ def reads_data(*, names: bool = False) -> Callable[[Callable[..., None]], Callab
     }
     if names:
         about = "Vocabulary with names for labels that are URIs: Annif's TSV or SKOS (.ttl, .rdf)."
-        options["names"] = (Path, typer.Option(help=about, show_default="none"))
+        options["names"] = (Path, typer.Option(help=about))
         options["names_language"] = (
             str,
             typer.Option(help="Language of SKOS names, such as en.", show_default="that of most names"),

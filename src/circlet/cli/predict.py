@@ -80,8 +80,7 @@ def predict(
         str | None,
         typer.Option(
             help="Tag blocks of files with many workers: processes (of this machine) or ray. --output is then "
-            "a folder, and INPUT may be a pattern such as 'docs/*.parquet'. After a crash, run it again.",
-            show_default="none",
+            "a folder, and INPUT may be a pattern such as 'docs/*.parquet'. After a crash, run it again."
         ),
     ] = None,
     workers: Annotated[
@@ -200,7 +199,7 @@ def opened(
 def printer(*, as_json: bool, with_uris: bool) -> Write:
     """Print answers: as a table on a terminal, or as JSONL."""
     if sys.stdout.isatty() and not as_json:
-        return Rows().write
+        return table_printer()
     from circlet.runtime.answers import lines_of
 
     if reconfigure := getattr(sys.stdout, "reconfigure", None):
@@ -214,37 +213,37 @@ def printer(*, as_json: bool, with_uris: bool) -> Write:
     return write
 
 
-class Rows:
-    """A table that is printed a batch at a time; the terminal and the first ids determine the widths."""
+def table_printer() -> Write:
+    """Print answers as a table, a batch at a time; the terminal and the first ids determine the widths."""
+    from circlet.data.dataset import one_line
+    from circlet.runtime.answers import shown
 
-    def __init__(self) -> None:
-        self.id_width = 0
+    id_width = 0
 
-    def write(self, answers: Sequence[Answer], texts: Sequence[str] | None) -> None:
-        """Print the rows of a batch, with a header above the first one."""
-        from circlet.data.dataset import one_line
-        from circlet.runtime.answers import shown
-
-        header = not self.id_width
+    def write(answers: Sequence[Answer], texts: Sequence[str] | None) -> None:
+        nonlocal id_width
+        header = not id_width
         if header:
             longest = max(4, *(len(str(answer.id)) for answer in answers))
-            self.id_width = min(longest, max(16, out.width // 4))
-        left = max(20, out.width - self.id_width - _GAP)
+            id_width = min(longest, max(16, out.width // 4))
+        left = max(20, out.width - id_width - _GAP)
         table = Table(box=SIMPLE_HEAD, pad_edge=False, show_edge=False, show_header=header)
-        table.add_column("id", width=self.id_width, no_wrap=True, style="dim")
+        table.add_column("id", width=id_width, no_wrap=True, style="dim")
         width = 0 if texts is None else left * 2 // 5
         if texts is not None:
             table.add_column("text", width=width, no_wrap=True)
             left -= width + _GAP
         table.add_column("labels", width=left)
         for row, answer in enumerate(answers):
-            cells = [Text(printable(one_line(str(answer.id), self.id_width)))]
+            cells = [Text(printable(one_line(str(answer.id), id_width)))]
             if texts is not None:
                 cells.append(Text(printable(one_line(texts[row], width))))
             pairs = [(printable(str(each.label)), shown(each.score)) for each in answer.labels]
             table.add_row(*cells, Text("\n").join(label_lines(pairs, left)) or Text("–"))
         out.print(table)
         sys.stdout.flush()
+
+    return write
 
 
 def _check_engine(

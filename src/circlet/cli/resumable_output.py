@@ -37,31 +37,15 @@ def run_identity(model: Path, inputs: Sequence[str], options: dict[str, Any]) ->
 
 
 class PartialOutput:
-    """The files `OUT.part` and `OUT.part.json`.
-
-    Parameters
-    ----------
-    output : Path
-        The output, which is replaced at the end.
-    kind : str
-        Its format.
-    run : Identity
-        See `run_identity`.
-    with_uris : bool
-        Whether labels have URIs.
-
-    Attributes
-    ----------
-    documents : int
-        Number of documents whose results are complete.
-    """
+    """The files `OUT.part` and `OUT.part.json` of a run; at the end, the first replaces the output."""
 
     def __init__(self, output: Path, kind: str, run: Identity, *, with_uris: bool) -> None:
         self.target = files.followed(output)
         self.path = self.target.with_name(f"{self.target.name}.part")
         self.state = self.target.with_name(f"{self.target.name}.part.json")
         self.header, self.lines = lines_of(kind, with_uris=with_uris)
-        self.run, self.documents, self.bytes = run, 0, 0
+        self.run = run
+        self.documents = self.bytes = 0  # that are complete
 
     def resume(self) -> None:
         """Continue from the files of an earlier run, if any; raise `ParameterError` if it was a different run."""

@@ -45,29 +45,20 @@ def serve(
         ),
     ] = None,
     token_file: Annotated[
-        Path | None,
-        typer.Option(
-            help="File with the token that clients must send; required beyond this machine.", show_default="none"
-        ),
+        Path | None, typer.Option(help="File with the token that clients must send; required beyond this machine.")
     ] = None,
     insecure: Annotated[
         bool, typer.Option("--insecure", help="Listen beyond this machine without a token.")
     ] = False,
     allow_host: Annotated[
-        list[str] | None,
-        typer.Option(
-            help="Further name of the host in requests, for example behind a proxy.", show_default="none"
-        ),
+        list[str] | None, typer.Option(help="Further name of the host in requests, for example behind a proxy.")
     ] = None,
     allow_origin: Annotated[
         list[str] | None,
-        typer.Option(
-            help="Allow requests from pages of this origin, such as https://example.org.", show_default="none"
-        ),
+        typer.Option(help="Allow requests from pages of this origin, such as https://example.org."),
     ] = None,
     proxy: Annotated[
-        list[str] | None,
-        typer.Option(help="Address of a proxy whose X-Forwarded-For names the client.", show_default="none"),
+        list[str] | None, typer.Option(help="Address of a proxy whose X-Forwarded-For names the client.")
     ] = None,
     rate: Annotated[
         float, typer.Option(min=0, help="Requests per second of a client on average; 0 is no limit.")

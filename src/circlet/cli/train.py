@@ -53,10 +53,7 @@ def train(
             "--keep-index", help="Store an index of all documents, to find similar ones (explain --similar)."
         ),
     ] = False,
-    feedback: Annotated[
-        Path | None,
-        typer.Option(help="A log of users' feedback to learn from as well.", show_default="none"),
-    ] = None,
+    feedback: Annotated[Path | None, typer.Option(help="A log of users' feedback to learn from as well.")] = None,
     read: options.Given = None,
     seed: Annotated[int | None, typer.Option(min=0, help="Seed of all random numbers.", show_default="0")] = None,
     device: options.Device = "auto",

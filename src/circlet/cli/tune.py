@@ -32,8 +32,7 @@ def tune(
     data: options.SeveralData,
     budget: Annotated[str, typer.Option(help="Time of the search, such as 90s, 10m or 2h.")] = "10m",
     out_folder: Annotated[
-        Path,
-        typer.Option("--output", help="Folder for the results; an earlier search there is continued."),
+        Path, typer.Option("--output", help="Folder for the results; an earlier search there is continued.")
     ] = Path("tuning"),
     preset: Annotated[
         str,
@@ -147,6 +146,7 @@ def _table(study: Study, most: int | None = None) -> Table:
     for given in shown:
         trials = study.trials_of(given)
         failures = [trial.failure for trial in trials if trial.failure]
+        least = min(trial.seconds for trial in trials)
         gain = f"{study.standing(given):+.2f}" if given and study.scores(given) else None
         rows.append(
             (
@@ -155,7 +155,7 @@ def _table(study: Study, most: int | None = None) -> Table:
                 f"{len(trials)}/{study.draws}",
                 "★" if given == study.best else "",
                 f"{size / 1e6:.1f} M" if (size := trials[0].parameters) else None,
-                _shortly(min(trial.seconds for trial in trials)),
+                f"{least:.1f} s" if least < 10 else f"{least:.0f} s",
             )
         )
     usual = f"{study.mean_score({}):.2f} %" if study.scores({}) else "not yet known"
@@ -165,10 +165,6 @@ def _table(study: Study, most: int | None = None) -> Table:
 
 def _clock(seconds: float) -> str:
     return str(timedelta(seconds=round(seconds)))
-
-
-def _shortly(seconds: float) -> str:
-    return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
 
 
 def _report(study: Study, best: dict[str, Any], command: str, as_json: bool) -> None:

@@ -26,8 +26,6 @@ from circlet.serve.guard import Limits, answer
 from circlet.serve.served import Options, Served, Snapshot
 from circlet.version import __version__
 
-__all__ = ["Service", "annif_routes", "api_routes", "feedback_routes", "found_wanted"]
-
 Body = TypeVar("Body", bound=BaseModel)
 #: Most labels or entries of a list.
 MOST = 1000

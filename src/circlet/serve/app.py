@@ -23,8 +23,6 @@ from circlet.serve.guard import Access, Guard, Limits, Monitor, answer
 from circlet.serve.served import Served
 from circlet.version import __version__
 
-__all__ = ["App", "create_app", "static_routes"]
-
 
 @dataclass
 class App:

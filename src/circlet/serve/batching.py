@@ -14,8 +14,6 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["Batcher", "OverloadedError"]
-
 log = logging.getLogger(__name__)
 
 #: Most documents per call; larger calls would make other requests wait.
@@ -36,15 +34,10 @@ class _Job:
 
 
 class Batcher:
-    """A bounded queue of documents, and the thread that works on it.
+    """A queue, in which `room` documents may wait, and the thread that works on it.
 
-    Parameters
-    ----------
-    room : int
-        Number of documents that may wait. A larger request is accepted only if nothing else waits.
-    pause : float
-        Seconds to wait for more requests if the last call had several: clients that got responses together ask
-        again at about the same time.
+    A larger request is accepted only if nothing else waits. If the last call had several requests, the thread
+    waits `pause` seconds for more: clients that got responses together ask again at about the same time.
     """
 
     def __init__(self, room: int, pause: float = 0.001) -> None:
@@ -61,13 +54,8 @@ class Batcher:
     def submit(self, key: Hashable, compute: Compute, documents: list[Any]) -> asyncio.Future[Any]:
         """Queue documents; the future gets a list of their results. Raise `OverloadedError` if the queue is full.
 
-        Parameters
-        ----------
-        key : hashable
-            Jobs with equal keys are computed together, by the `compute` of any of them.
-        compute : callable
-            Maps a list of documents to a sequence of as many results; called in the batcher's thread.
-        documents : list
+        Jobs with equal keys are computed together, in the batcher's thread, by the `compute` of any of them. It
+        maps a list of documents to a sequence of as many results.
         """
         future = asyncio.get_running_loop().create_future()
         with self._changed:

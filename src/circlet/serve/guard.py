@@ -32,8 +32,6 @@ if TYPE_CHECKING:
     from circlet.serve.batching import Batcher
     from circlet.serve.served import Served
 
-__all__ = ["Access", "Guard", "Limits", "Monitor", "Rates", "answer"]
-
 log = logging.getLogger("circlet.serve")
 
 #: Headers of all responses. The policy lets browsers load only the page's own files.

@@ -23,8 +23,6 @@ from circlet.serve.feedback import Learner, why_not
 from circlet.storage.contents import metrics_of
 from circlet.storage.layout import CONFIG, located, read_config
 
-__all__ = ["LabelSearch", "Options", "Served", "Snapshot"]
-
 
 class Options(NamedTuple):
     """Options for tagging; documents with equal options are tagged together."""
@@ -163,11 +161,7 @@ def _csr(documents: list[dict[int, float]], n_features: int) -> sp.csr_matrix:
 class LabelSearch:
     """Searches the names of labels, most frequent first, as one text, at the speed of C.
 
-    Parameters
-    ----------
-    names : list of str
-    counts : int ndarray of shape (n_labels,) or None
-        Number of documents with each label.
+    `counts` has the number of documents with each label, if they are known.
 
     >>> search = LabelSearch(["cats", "Cat", "wildcat", "dog"], np.array([1, 5, 9, 2]))
     >>> search.find("cat", 2)

@@ -20,8 +20,6 @@ from circlet.errors import OutputError, ParameterError
 from circlet.serve.app import App
 from circlet.threads import one_blas_thread
 
-__all__ = ["bound", "is_loopback", "run", "url_of"]
-
 
 def bound(host: str, port: int) -> socket.socket:
     """Return a listening socket that no other program has; raise `OutputError` if that is impossible."""

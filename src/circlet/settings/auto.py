@@ -38,53 +38,25 @@ __all__ = [
 
 @dataclass(frozen=True)
 class Effort:
-    """The effort of a preset.
+    """The effort of a preset; the defaults are those of the preset `default`."""
 
-    Parameters
-    ----------
-    epochs, fewest : int
-        Epochs on few documents, and on very many.
-    fewer : float
-        Exponent of the decrease in epochs with more documents: 0 for constant epochs, 1 for constant steps.
-    hidden : int
-        Width of the hidden layer.
-    dropout : tuple of (documents, share)
-        Dropout at these numbers of documents; between them, it is linear in their logarithm.
-    few_features : float
-        Dropout with fewer features than hidden units, which makes the units similar.
-    dim : float
-        Factor of the dimension.
-    batch_size : int
-        Documents per step, unless there are very few or very many.
-    lr : float
-        The peak learning rate.
-    many : tuple of (batch_size, lr, hidden)
-        These three values above 50,000 documents.
-    steps : int
-        Minimum number of training steps, however few documents there are.
-    calibration_run : int
-        Up to this many documents, first train a network without the held-out documents, only to calibrate the one
-        that is trained on all: a few steps on them at the end are not enough.
-    char_ngrams : bool
-        Whether small sets of texts get character n-grams.
-    trial : bool
-        Whether a trial chooses the optimizer of the first layer.
-    """
-
-    epochs: int
-    fewest: int
-    fewer: float
-    hidden: int
-    dropout: tuple[tuple[float, float], ...]
-    few_features: float
-    dim: float
-    batch_size: int
-    lr: float
-    many: tuple[int, float, int]
-    steps: int
-    calibration_run: int
-    char_ngrams: bool
-    trial: bool
+    epochs: int = 7  # on few documents
+    fewest: int = 3  # epochs on very many documents
+    fewer: float = 0.55  # exponent of the decrease in epochs with more documents: 1 for constant steps
+    hidden: int = 2048  # width of the hidden layer
+    #: Pairs of a number of documents and the dropout there; between them, it is linear in their logarithm.
+    dropout: tuple[tuple[float, float], ...] = ((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1))
+    few_features: float = 0.7  # dropout with fewer features than hidden units, which makes the units similar
+    dim: float = 1  # factor of the dimension
+    batch_size: int = 128  # unless there are very few documents or very many
+    lr: float = 1e-3  # the peak learning rate
+    many: tuple[int, float, int] = (128, 1e-3, 2048)  # batch size, lr and hidden above 50,000 documents
+    steps: int = 400  # minimum number of training steps, however few documents there are
+    #: Up to this many documents, first train a network without the held-out documents, only to calibrate the one
+    #: that is trained on all: a few steps on them at the end are not enough.
+    calibration_run: int = 10_000
+    char_ngrams: bool = True  # whether small sets of texts get character n-grams
+    trial: bool = True  # whether a trial chooses the optimizer of the first layer
 
 
 #: The presets that decide open settings from the data, with more or less effort: fast takes seconds, accurate has
@@ -93,11 +65,9 @@ EFFORTS = {
     "fast": Effort(
         epochs=4,
         fewest=2,
-        fewer=0.55,
         hidden=1024,
         dropout=((1, 0.0),),
         few_features=0.5,
-        dim=1,
         batch_size=192,
         lr=1.5e-3,
         many=(256, 2e-3, 768),
@@ -106,37 +76,16 @@ EFFORTS = {
         char_ngrams=False,
         trial=False,
     ),
-    "default": Effort(
-        epochs=7,
-        fewest=3,
-        fewer=0.55,
-        hidden=2048,
-        dropout=((6e3, 0.5), (1.5e4, 0.3), (7.5e4, 0.1)),
-        few_features=0.7,
-        dim=1,
-        batch_size=128,
-        lr=1e-3,
-        many=(128, 1e-3, 2048),
-        steps=400,
-        calibration_run=10_000,
-        char_ngrams=True,
-        trial=True,
-    ),
+    "default": Effort(),
     "accurate": Effort(
         epochs=40,
         fewest=5,
         fewer=0.75,
-        hidden=2048,
         dropout=((2e4, 0.8), (7.5e4, 0.3)),
         few_features=0.8,
         dim=2,
         batch_size=64,
-        lr=1e-3,
         many=(64, 1e-3, 2048),
-        steps=400,
-        calibration_run=10_000,
-        char_ngrams=True,
-        trial=True,
     ),
 }
 #: The settings of each preset that differ from the defaults; presets without open settings start from

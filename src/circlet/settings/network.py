@@ -25,10 +25,6 @@ AUTO = "auto"
 DATA, MAIN, NETWORK, OPTIMIZATION, OUTPUT = "Data", "What matters", "Network", "Optimization", "Output"
 
 
-def _read_number(text: str) -> int | float:
-    return int(text) if text.strip().isdecimal() else float(text)
-
-
 def _read_switch(text: str) -> bool:
     if text.lower() in ("1", "yes", "true", "on"):
         return True
@@ -37,52 +33,28 @@ def _read_switch(text: str) -> bool:
     raise ValueError(text)
 
 
-def _read_integers(text: str) -> tuple[int, ...]:
-    return tuple(int(part) for part in text.split(","))
-
-
 #: For each type of a setting: a description of its values as text, and their parser, which may raise ValueError.
 _TEXTS: dict[type, tuple[str, Callable[[str], Any]]] = {
     int: ("an integer", int),
-    float: ("a number", _read_number),
+    float: ("a number", lambda text: int(text) if text.strip().isdecimal() else float(text)),
     bool: ("true or false", _read_switch),
     str: ("a word", str),
-    tuple: ("integers separated by commas", _read_integers),
+    tuple: ("integers separated by commas", lambda text: tuple(int(part) for part in text.split(","))),
 }
 
 
 @dataclass(frozen=True)
 class Kind:
-    """The type and the valid values of a setting.
+    """The type and the valid values of a setting."""
 
-    Parameters
-    ----------
-    type : type
-        int, float, bool, str, or tuple for several integers.
-    metavar : str
-        Placeholder for a value in the help.
-    wanted : str
-        Description of valid values.
-    valid : callable
-        Whether a value is valid.
-    documented : str
-        Name of the type in docstrings; by default the type's own.
-    names : collection of str
-        Names that are valid values; may grow later.
-    auto : bool
-        Whether "auto" is valid as well.
-    listed : bool
-        Whether the help lists the names; it takes long where packages are asked for them.
-    """
-
-    type: type
-    metavar: str
-    wanted: str = ""
+    type: type  # int, float, bool, str, or tuple for several integers
+    metavar: str  # placeholder for a value in the help
+    wanted: str = ""  # description of valid values
     valid: Callable[[Any], bool] = lambda value: True
-    documented: str = ""
-    names: Collection[str] = ()
-    auto: bool = False
-    listed: bool = True
+    documented: str = ""  # name of the type in docstrings; by default the type's own
+    names: Collection[str] = ()  # that are valid values; may grow later
+    auto: bool = False  # whether "auto" is valid as well
+    listed: bool = True  # whether the help lists the names; it takes long where packages are asked for them
 
     @property
     def words(self) -> str:
@@ -114,30 +86,14 @@ class Kind:
 
 @dataclass(frozen=True)
 class Setting:
-    """A setting of a run.
-
-    Parameters
-    ----------
-    kind : Kind
-        Type and valid values.
-    help : str
-        Help, one line.
-    more : str
-        Further documentation.
-    usual : Any
-        Default of a run. The default of `RunSettings`, which decides nothing from data, may differ.
-    panel : str or None
-        Panel of `circlet train --help`; None if there is no option.
-    option : str
-        Name of the option, if it is not that of the setting.
-    """
+    """A setting of a run."""
 
     kind: Kind
-    help: str
-    more: str
-    usual: Any
-    panel: str | None
-    option: str
+    help: str  # one line
+    more: str  # further documentation
+    usual: Any  # default of a run; that of `RunSettings`, which decides nothing from data, may differ
+    panel: str | None  # of `circlet train --help`; None if there is no option
+    option: str  # name of the option, if it is not that of the setting
 
 
 def setting(
@@ -297,13 +253,9 @@ ENCODERS = _EncoderNames()
 
 
 def why_no_feedback(head: str, loss: str, *, texts: bool, remembered: bool) -> str | None:
-    """Return why `circlet.model.feedback` does not support a model; None if it does.
+    """Return why `circlet.model.feedback` does not support a model, with or without texts and kept training rows.
 
-    Parameters
-    ----------
-    head, loss : str
-    texts, remembered : bool
-        Whether the model was trained on texts, and whether it has kept training rows.
+    None if it does.
     """
     if not texts:
         return "this model was trained on feature rows; feedback needs one trained on texts"

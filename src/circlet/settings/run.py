@@ -157,17 +157,10 @@ FEWEST_TO_SPLIT = 20
 
 
 class ThresholdGoal(NamedTuple):
-    """What a threshold is chosen for: a measure over all decisions together.
+    """What a threshold is chosen for: a measure over all decisions together."""
 
-    Parameters
-    ----------
-    measure : {"f1", "precision", "recall"}
-    target : float or None
-        The value to reach; None for f1, as high as possible.
-    """
-
-    measure: str
-    target: float | None = None
+    measure: str  # f1, precision or recall
+    target: float | None = None  # the value to reach; None for f1, as high as possible
 
     @classmethod
     def of(cls, text: Any) -> ThresholdGoal:
@@ -351,7 +344,7 @@ class RunSettings:
 
         Other settings stay undecided, if they can be decided from the data.
         """
-        usual = defaults() if preset in EFFORTS else {}
+        usual = DEFAULTS if preset in EFFORTS else {}
         return cls.of({**usual, **resolve(preset, given)}, seed=seed, preset=preset)
 
     def with_values(self, values: Mapping[str, Any]) -> RunSettings:
@@ -424,6 +417,5 @@ def all_settings() -> dict[str, Setting]:
     return {name: each for part in parts for name, each in settings_in(part).items() if name != "seed"}
 
 
-def defaults() -> dict[str, Any]:
-    """Return the default of each setting by name; "auto" is decided from the data."""
-    return {name: each.usual for name, each in all_settings().items()}
+#: The default of each setting, by name; "auto" is decided from the data.
+DEFAULTS: dict[str, Any] = {name: each.usual for name, each in all_settings().items()}
