@@ -130,19 +130,7 @@ class Case:
 
     def make(self) -> Model:
         """Make the model."""
-        names = (
-            "head",
-            "codebook",
-            "loss",
-            "activation",
-            "hidden",
-            "dim",
-            "n_labels",
-            "seed",
-            "members",
-            "scaling",
-        )
-        given = {name: getattr(self, name) for name in names}
+        given = {name: value for name, value in vars(self).items() if name not in ("kind", "text", "store")}
         return make_model(self.kind, **given, text=TEXT[self.text], named=self.kind == "texts")
 
 

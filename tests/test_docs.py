@@ -157,11 +157,8 @@ def test_theory_quotes_the_committed_run():
     assert all(row in result for row in rows)
 
 
-MADE = {
-    "command": "python benchmarks/growth.py",
-    "versions": {"torch": "2"},
-    "machine": {"processor": "P", "threads": 2, "gpu": None},
-}
+MACHINE = {"processor": "P", "threads": 2, "gpu": None}
+MADE = {"command": "python benchmarks/growth.py", "versions": {"torch": "2"}, "machine": MACHINE}
 
 
 def test_page_of_growth(scale_page, tmp_path):
@@ -175,8 +172,8 @@ def test_page_of_growth(scale_page, tmp_path):
         "settings": {"dim": 800, "features": 5, "batch": 256, "queries": 16},
         "seconds": 1,
         "training": {
-            "cosine": {"1000000": step, "10000000": {**step, "median_ms": 23.0}},
             "bce": {"1000000": step},
+            "cosine": {"1000000": step, "10000000": {**step, "median_ms": 23.0}},
         },
         "model_bytes": dict.fromkeys(("1000000", "10000000"), sizes),
         "scoring": {

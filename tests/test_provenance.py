@@ -11,17 +11,14 @@ from circlet.provenance import provenance
 from circlet.version import __version__
 
 
-@pytest.mark.parametrize(
-    ("words", "command"),
-    [
+def test_the_command_as_it_was_typed(monkeypatch):
+    for words, command in (
         (["/usr/bin/circlet", "train", "my data"], "circlet train 'my data'"),
         (["/lib/circlet/__main__.py", "demo"], "circlet demo"),
         (["benchmarks/growth.py", "--quick"], "python benchmarks/growth.py --quick"),
-    ],
-)
-def test_the_command_as_it_was_typed(monkeypatch, words, command):
-    monkeypatch.setattr(sys, "argv", words)
-    assert provenance()["command"] == command
+    ):
+        monkeypatch.setattr(sys, "argv", words)
+        assert provenance()["command"] == command
 
 
 def test_versions_and_machine():

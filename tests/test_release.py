@@ -134,12 +134,11 @@ def wheel(tmp_path_factory) -> Path:
     return found
 
 
-@pytest.fixture(scope="module")
-def fresh(tmp_path_factory) -> Path:
+@pytest.fixture
+def fresh(tmp_path) -> Path:
     """A folder with a virtual environment that has only pip."""
-    folder = tmp_path_factory.mktemp("fresh")
-    ran(sys.executable, "-m", "venv", folder / "venv", folder=folder)
-    return folder
+    ran(sys.executable, "-m", "venv", tmp_path / "venv", folder=tmp_path)
+    return tmp_path
 
 
 def installed(fresh: Path, what: str) -> Path:
@@ -154,19 +153,11 @@ def installed(fresh: Path, what: str) -> Path:
 
 
 @pytest.mark.slow
-def test_the_wheel_is_complete(wheel, release):
+def test_installed_without_extras_and_for_training(wheel, fresh, release):
     assert release.archive_problems(wheel) == []
-
-
-@pytest.mark.slow
-def test_installed_without_extras(wheel, fresh):
     circlet = installed(fresh, str(wheel))
     assert "Usage" in ran(circlet, "--help", folder=fresh)
     assert "eurlex-4k" in ran(circlet, "datasets", "list", folder=fresh)
     assert ran(circlet, "--version", folder=fresh).strip() == f"circlet {package.__version__}"
-
-
-@pytest.mark.slow
-def test_installed_for_training(wheel, fresh):
-    circlet = installed(fresh, f"{wheel}[train]")
+    installed(fresh, f"{wheel}[train]")
     assert "P@1" in ran(circlet, "demo", folder=fresh)

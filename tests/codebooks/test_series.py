@@ -97,17 +97,6 @@ def test_nothing_is_left_of_earlier_predictions(monkeypatch):
     np.testing.assert_array_equal(series.values(second[:2]), expected)
 
 
-def test_what_is_added_to_each_place():
-    series, bias = series_of(9, 3), np.arange(9, dtype=np.float32)
-    assert series.offsets(bias)[series.places].tolist() == list(range(9))
-    assert (series.offsets(bias) == -np.inf).sum() == series.length - 9
-    bias[3] = 7  # changed in place
-    assert series.offsets(bias)[series.places[3]] == 7
-    assert series.offsets(None)[series.places].tolist() == [0] * 9
-    bias.setflags(write=False)
-    assert series.offsets(bias) is series.offsets(bias)
-
-
 def test_each_thread_has_a_buffer():
     series = series_of(2000, 40)
     coefficients = [series.coefficients(phasors(n, 40)) for n in range(1, 9)]
