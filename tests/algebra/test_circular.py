@@ -125,12 +125,7 @@ def test_bfloat16_is_drawn_finely_and_then_rounded():
 
 @pytest.mark.parametrize(
     ("k", "expected", "tolerance"),
-    [
-        (1, 1.0, 2e-3),
-        (2, 2 / PI, 2e-3),
-        (3, 1.5745972 / 3, 2e-3),
-        (200, math.sqrt(PI / 200) / 2, 3e-4),
-    ],
+    [(1, 1.0, 2e-3), (2, 2 / PI, 2e-3), (3, 1.5745972 / 3, 2e-3), (200, math.sqrt(PI / 200) / 2, 3e-4)],
 )
 def test_mean_similarity_of_a_superposition_to_its_vectors_is_that_of_theory(k, expected, tolerance):
     x = circular.random((10, k), 20_000, generator=k, dtype=torch.float32)

@@ -201,22 +201,26 @@ def test_a_dataset_becomes_files_that_the_reader_reads(library, tmp_path):
 def test_a_broken_run_goes_on_with_what_is_missing(library, tmp_path, monkeypatch):
     model, folder, data = model_folder(tmp_path / "m"), tmp_path / "out", dataset(["a", "b"], ["ab"])
 
-    def interrupted(description, steps):
-        if "test" in description:
-            raise KeyboardInterrupt
-        return steps
+    def interrupt_at(part):
+        def progress(description, steps):
+            if part in description:
+                raise KeyboardInterrupt
+            return steps
 
-    with pytest.raises(KeyboardInterrupt):
-        embed_dataset(data, model, folder, progress=interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            embed_dataset(data, model, folder, progress=progress)
+        return sorted(path.name for path in folder.iterdir())
+
+    assert interrupt_at("test") == ["X.trn.npy", RECORD]
     assert list(json.loads((folder / RECORD).read_text(encoding="utf-8"))["parts"]) == ["trn"]
-    assert sorted(path.name for path in folder.iterdir()) == ["X.trn.npy", RECORD]
-
     seen = []
     embed_dataset(data, model, folder, progress=lambda description, steps: seen.append(description) or steps)
     assert seen == ["embedding test"]
-    # All done: not even the model is loaded.
-    monkeypatch.setitem(sys.modules, "sentence_transformers", None)
-    assert list(embed_dataset(data, model, folder)["parts"]) == ["trn", "tst"]
+    with monkeypatch.context() as changed:  # all done: not even the model is loaded
+        changed.setitem(sys.modules, "sentence_transformers", None)
+        assert list(embed_dataset(data, model, folder)["parts"]) == ["trn", "tst"]
+    (model / "model.safetensors").write_bytes(b"others")
+    assert interrupt_at("train") == [RECORD]  # nothing stale survives
 
 
 @pytest.mark.parametrize(
@@ -243,19 +247,6 @@ def test_features_of_something_else_are_made_anew(change, again, library, tmp_pa
     assert list(record["parts"]) == (["trn"] if change == "no test" else ["trn", "tst"])
     assert (folder / "X.tst.npy").exists() == (change != "no test")
     np.testing.assert_allclose(np.load(folder / "X.trn.npy"), expected(new.train.texts), atol=5e-4)
-
-
-def test_no_stale_part_survives_a_run_that_breaks(library, tmp_path):
-    model, folder = model_folder(tmp_path / "m"), tmp_path / "out"
-    embed_dataset(dataset(["a"], ["b"]), model, folder)
-    (model / "model.safetensors").write_bytes(b"others")
-
-    def broken(*_):
-        raise KeyboardInterrupt
-
-    with pytest.raises(KeyboardInterrupt):
-        embed_dataset(dataset(["a"], ["b"]), model, folder, progress=broken)
-    assert [path.name for path in folder.iterdir()] == [RECORD]
 
 
 @pytest.mark.parametrize("name", ["X.trn.npz", "X.tst.npy"])

@@ -153,11 +153,7 @@ class _Worker:
 
 
 def outcomes(
-    run: Run,
-    numbers: Iterable[int],
-    folder: Path,
-    jobs: int,
-    clock: Callable[[], float] = time.monotonic,
+    run: Run, numbers: Iterable[int], folder: Path, jobs: int, clock: Callable[[], float] = time.monotonic
 ) -> Iterator[Outcome]:
     """Carry out cases in forked processes, each with a folder of its own, as they finish.
 

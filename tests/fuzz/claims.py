@@ -165,12 +165,9 @@ def change_gzip(content: bytes, random: Random) -> bytes:
 
 def _places(document: Any) -> Any:
     """Every value of a JSON document, by what holds it and its key."""
+    keys: Any = range(len(document)) if isinstance(document, list) else ()
     if isinstance(document, dict):
-        keys: Any = list(document)
-    elif isinstance(document, list):
-        keys = range(len(document))
-    else:
-        return
+        keys = list(document)
     for key in keys:
         yield document, key
         yield from _places(document[key])

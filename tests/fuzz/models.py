@@ -108,15 +108,13 @@ def reseal(tree: Tree) -> bool:
 
 
 def _fitted(kind: str, seed: int, *, names: bool = False, **changes: Any) -> Model:
-    rows, validation = documents(kind, seed), documents(kind, seed + 10)
-    splits = [
+    train, held_out = (
         Split(None, targets(seed), part) if kind == "texts" else Split(part, targets(seed))
-        for part in (rows, validation)
-    ]
-    settings = replace(
-        SETTINGS, network=replace(SETTINGS.network, seed=seed, **changes.pop("network", {})), **changes
+        for part in (documents(kind, seed), documents(kind, seed + 10))
     )
-    return fit(splits[0], settings, validation=splits[1], label_names=NAMES if names else None)
+    network = replace(SETTINGS.network, seed=seed, **changes.pop("network", {}))
+    settings = replace(SETTINGS, network=network, **changes)
+    return fit(train, settings, validation=held_out, label_names=NAMES if names else None)
 
 
 def _estimator(kind: str, seed: int, single: bool) -> Any:

@@ -105,9 +105,8 @@ def _suggest(tagger: Any, given: tuple[Any, dict[str, Any]], random: Random) -> 
 
 def _fit(given: tuple[Any, Any], random: Random) -> Any:
     rows, labels = given
-    learner = circlet.CircletClassifier(
-        dim=8, hidden=(4,), epochs=1, batch_size=16, validation=0, char_ngrams=None
-    )
+    settings: Any = {"dim": 8, "hidden": (4,), "epochs": 1, "batch_size": 16, "validation": 0, "char_ngrams": None}
+    learner = circlet.CircletClassifier(**settings)
     if random.random() < 0.5:
         learner.fit(rows, labels)
     else:
