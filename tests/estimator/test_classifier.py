@@ -106,7 +106,7 @@ def test_validation_rows_are_held_out(indicator, learner):
     assert all("nDCG@5" in record for record in held.history_)
     assert held.model_.training["documents"] == 48
     for few in (learner(validation=0.2).fit(X[:19], Y[:19]), learner(validation=0.001).fit(X, Y)):
-        assert "P@1" not in few.history_[0]
+        assert "nDCG@5" not in few.history_[0]
     assert learner(validation=10, join=False).fit(X, Y).model_.training["documents"] == 50
     assert learner(validation=10).fit(X, Y).model_.training["documents"] == 60  # they have joined
 

@@ -225,8 +225,8 @@ class TestCalibrationRun:
     @pytest.mark.parametrize("members", [1, 2])
     @pytest.mark.parametrize("share", [0.1, 0.45, 0.55])
     def test_interrupted_and_resumed(self, members, share, tmp_path):
-        whole, counter = fit(TOPICS, run(members=members)), CtrlC()
-        fit(TOPICS, run(members=members), reporter=counter)
+        counter = CtrlC()
+        whole = fit(TOPICS, run(members=members), reporter=counter)
         at = round(share * counter.steps)
         with pytest.raises(InterruptedRunError):
             fit(TOPICS, run(members=members), folder=tmp_path, reporter=CtrlC(at))

@@ -199,9 +199,8 @@ class TestMembers:
         assert path.stat().st_mtime_ns == written
 
     def test_an_interruption_names_it(self, tmp_path):
-        with pytest.raises(
-            InterruptedRunError, match=r"interrupted in epoch 1 of member 2; .* holds a checkpoint"
-        ):
+        wanted = r"interrupted in epoch 1 of member 2; .* holds a checkpoint"
+        with pytest.raises(InterruptedRunError, match=wanted):
             train(make(), X, Y, settings(), folder=tmp_path, member=1, stage=1, reporter=CtrlC(1))
 
 
