@@ -11,6 +11,7 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Annotated, Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -192,10 +193,6 @@ def test_a_shell_can_install_completion(works, monkeypatch):
     assert finished.stdout.rstrip().endswith(" circlet")
 
 
-def load_nothing(name: str) -> None:
-    raise DataError(f"{name}: found nothing")
-
-
 @pytest.fixture
 def _threads(monkeypatch):
     before = torch.get_num_threads()
@@ -216,7 +213,7 @@ class TestThreads:
     @pytest.mark.parametrize("command", ["train", "predict", "evaluate", "demo", "embed"])
     def test_every_command_that_computes_takes_them(self, circlet, command, model, data, tmp_path, monkeypatch):
         if command == "demo":  # whose data takes long to build
-            monkeypatch.setattr("circlet.data.load_dataset", load_nothing)
+            monkeypatch.setattr("circlet.data.load_dataset", Mock(side_effect=DataError("found nothing")))
         monkeypatch.setenv("HF_HUB_OFFLINE", "0")  # embed sets both for its process, which is that of the tests
         monkeypatch.setenv("HF_HUB_DISABLE_PROGRESS_BARS", "0")
         words = {
@@ -259,8 +256,9 @@ class TestSettings:
     def taken(self, monkeypatch) -> Callable[..., dict[str, Any]]:
         """The settings that a command gets."""
 
-        @options.with_settings({"Data": ("data",), **dict.fromkeys(["What matters", "Network"], ()),
-                                "Optimization": (), "Output": ()})  # fmt: skip
+        panels = dict.fromkeys(["What matters", "Network", "Optimization", "Output"], ())
+
+        @options.with_settings({"Data": ("data",), **panels})
         def command(data: Annotated[str, typer.Argument()], settings: dict[str, Any] | None = None) -> None:
             found.update(settings or {})
 

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import sys
 
 import pytest
@@ -9,30 +8,19 @@ from circlet.cli import demo
 from circlet.data import load_dataset
 
 
-@pytest.fixture
-def _quick(monkeypatch, data):
+def test_trains_compares_and_suggests(as_json, works, data, monkeypatch):
     """Small data in place of the documentation, and two epochs."""
     small = load_dataset(data)
     monkeypatch.setattr("circlet.data.load_dataset", lambda name: {"pydocs": small}[name])
     monkeypatch.setattr(demo, "SMALLER", {"hidden": (16,), "dim": 32, "epochs": 2})
-
-
-@pytest.mark.usefixtures("_quick")
-def test_trains_compares_and_suggests(works):
     finished = works("demo", "--device", "cpu", COLUMNS="120")
     assert "200 docstrings to learn from, 4 labels" in finished.stderr
-    for head in ("fc", "hrr", "chrr", "chrr-amplitude"):
-        assert f"{head} " in finished.stdout
-    for sentence in demo.SENTENCES:
-        assert sentence in finished.stdout
-    assert "circlet train mine.jsonl --model mine" in finished.stdout
-
-
-@pytest.mark.usefixtures("_quick")
-def test_numbers_for_machines(circlet):
-    found = json.loads(circlet("demo", "--device", "cpu", "--json").stdout)
+    heads = ["fc", "hrr", "chrr", "chrr-amplitude"]
+    shown = [*(f"{head} " for head in heads), *demo.SENTENCES, "circlet train mine.jsonl --model mine"]
+    assert all(each in finished.stdout for each in shown)
+    found = as_json("demo", "--device", "cpu")
     models = found["models"]
-    assert [each["head"] for each in models] == ["fc", "hrr", "chrr", "chrr-amplitude"]
+    assert [each["head"] for each in models] == heads
     # The last layer: 16 × 4 + 4, 16 × 32 + 32, 16 × 64 + 64.
     assert [each["outputs"] for each in models] == [68, 544, 1088, 1088]
     assert {"P@1", "P@5", "PSP@3", "parameters", "bytes", "seconds"} <= set(models[0])

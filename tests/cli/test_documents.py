@@ -42,14 +42,11 @@ def asked(monkeypatch, bar):
     return run
 
 
-def test_batches_of_a_file(asked, bar, tmp_path):
+def test_batches_of_a_file_and_of_a_stream(asked, bar, tmp_path):
     path = tmp_path / "a.jsonl"
     path.write_text("".join(json.dumps({"text": f"é {n}"}, ensure_ascii=False) + "\n" for n in range(5)), "utf-8")
     assert asked(path) == [[(0, "é 0"), (1, "é 1")], [(2, "é 2"), (3, "é 3")], [(4, "é 4")]]
     assert bar.read == bar.total == path.stat().st_size
-
-
-def test_batches_of_a_stream(asked):
     assert asked("-", stdin=b"a\nb\nc\n\n") == [[(0, "a"), (1, "b")], [(2, "c"), (3, "")]]
 
 
@@ -87,15 +84,11 @@ def test_texts_beside_matrices(asked, bar, tmp_path):
     assert bar.read == bar.total == 3
 
 
-@pytest.mark.parametrize("stream", [True, False])
-def test_documents_before_a_fault_are_answered(monkeypatch, tmp_path, bar, stream):
-    content = b'{"text": "a"}\n{"text": "b"}\nbroken\n{"text": "c"}\n'
-    (tmp_path / "a").write_bytes(content)
-    monkeypatch.setattr(sys, "stdin", io.TextIOWrapper(io.BytesIO(content)))
+def test_documents_before_a_fault_are_answered(tmp_path, bar):
+    (tmp_path / "a").write_text('{"text": "a"}\n{"text": "b"}\nbroken\n{"text": "c"}\n')
     answered: list[str] = []
-    data = "-" if stream else str(tmp_path / "a")
     with pytest.raises(DataError, match=":3: found 'broken'"):
-        Documents([data], "text").answer_texts(lambda ids, texts: answered.extend(texts), bar)
+        Documents([str(tmp_path / "a")], "text").answer_texts(lambda ids, texts: answered.extend(texts), bar)
     assert answered == ["a", "b"]
 
 

@@ -9,12 +9,14 @@ from typing import Any
 
 import pytest
 
+from circlet.data.dataset import Dataset
 from circlet.data.feedback import FeedbackLog
 from circlet.model.session import Run, read_documents
 from circlet.runtime import load
 
 URI = "http://example.org/"
 TOPICS = ("animal", "food", "vehicle", "weather")
+URIS = [f"{URI}{topic}" for topic in TOPICS]
 
 
 @pytest.fixture
@@ -69,6 +71,15 @@ def described(log: Path) -> dict[str, Any]:
     return {"file": str(log), "records": len(FeedbackLog(log))}
 
 
+def found_for(
+    data: Path, log: FeedbackLog, label_names: list[str], label_uris: list[str], names: Path | None = None
+) -> Dataset:
+    """What is read for a model with these labels, which is trained further."""
+    model: Any = SimpleNamespace(label_names=label_names, label_uris=label_uris)
+    run = Run(str(data), {}, {"names": names and str(names)}, feedback=described(log.path))
+    return read_documents(run, ids=False, model=model)
+
+
 class TestNames:
     """Labels that have names and URIs."""
 
@@ -77,16 +88,15 @@ class TestNames:
         log.add("the piano", ["music", f"{URI}food"], ["the vehicle"], "0")
         (data, names), options = of_uris, ["--model", folder, "--feedback", log.path, *small, "--epochs", "1"]
         works("train", data, "--names", names, *options)
-        uris = [f"{URI}{topic}" for topic in TOPICS]
-        labels = [*(f"the {topic}" for topic in TOPICS[:3]), uris[3]]  # which has no name
+        labels = [*(f"the {topic}" for topic in TOPICS[:3]), URIS[3]]  # which has no name
         assert load(folder).classes_.tolist() == [*labels, "music"]
-        assert load(folder).uris_ == [*uris, "music"]
+        assert load(folder).uris_ == [*URIS, "music"]
         log.add("the flute", [f"{URI}game", "the food"], [], "0")
         for again in (["--names", names], []):
             options = ["--model", folder, "--feedback", log.path, "--epochs", "1", "--device", "cpu"]
             works("train", data, *again, "--continue", *options)
             assert load(folder).classes_.tolist() == [*labels, "music", f"{URI}game"]
-            assert load(folder).uris_ == [*uris, "music", f"{URI}game"]
+            assert load(folder).uris_ == [*URIS, "music", f"{URI}game"]
 
     @pytest.mark.parametrize("with_names", [True, False])
     @pytest.mark.parametrize("prefix", ["the ", URI])
@@ -95,29 +105,21 @@ class TestNames:
         log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
         text = json.loads(data.read_text(encoding="utf-8").splitlines()[0])["text"]
         log.add(text, [f"{prefix}food"], [f"{prefix}animal"], "0")
-        read = {"names": str(names) if with_names else None}
-        model: Any = SimpleNamespace(
-            label_names=[f"the {topic}" for topic in TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS]
-        )
-        found = read_documents(Run(str(data), {}, read, feedback=described(log.path)), ids=False, model=model)
-        assert (found.label_uris or found.label_names) == model.label_uris
+        found = found_for(data, log, [f"the {topic}" for topic in TOPICS], URIS, names if with_names else None)
+        assert (found.label_uris or found.label_names) == URIS
         assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]
 
     def test_names_that_mean_other_labels_now(self, of_uris, tmp_path):
         """In the vocabulary of the model, food was called what animal is called now."""
         log, (data, names) = FeedbackLog(tmp_path / "log.jsonl"), of_uris
         log.add("the piano", ["the animal"], [], "0")
-        model: Any = SimpleNamespace(label_names=["the animal"], label_uris=[f"{URI}food"])
-        run = Run(str(data), {}, {"names": str(names)}, feedback=described(log.path))
-        found = read_documents(run, ids=False, model=model)
+        found = found_for(data, log, ["the animal"], [f"{URI}food"], names)
         assert found.train.Y[-1].indices.tolist() == [TOPICS.index("food")]
 
     def test_data_with_names_alone(self, topics, write_jsonl, tmp_path):
         log, rows = FeedbackLog(tmp_path / "log.jsonl"), topics(4)
         log.add(rows[0]["text"], [f"{URI}food"], [f"{URI}animal"], "0")
         data = write_jsonl(tmp_path / "train.jsonl", rows)
-        model: Any = SimpleNamespace(label_names=[*TOPICS], label_uris=[f"{URI}{topic}" for topic in TOPICS])
-        run = Run(str(data), {}, {}, feedback=described(log.path))
-        found = read_documents(run, ids=False, model=model)
+        found = found_for(data, log, [*TOPICS], URIS)
         assert found.label_names == [*TOPICS]
         assert found.train.Y[0].indices.tolist() == [TOPICS.index("food")]

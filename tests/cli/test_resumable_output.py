@@ -84,9 +84,7 @@ def test_an_error_leaves_nothing(tmp_path):
     with pytest.raises(DataError, match="a broken line"):
         fail()
     assert list(tmp_path.iterdir()) == []
-
-
-def test_nothing_to_write(tmp_path):
+    # Nothing to write is no error.
     with made(tmp_path / "a.csv"):
         pass
     assert (tmp_path / "a.csv").read_text() == "id,labels,scores\n"
@@ -104,11 +102,8 @@ def test_another_run(tmp_path):
 
 def test_what_can_be_resumed(tmp_path):
     assert is_resumable(tmp_path / "a.csv", "csv", ["x.jsonl"])
-    for output, kind, inputs in [
-        (tmp_path / "a.csv", "csv", ["-"]), (tmp_path / "a.csv.gz", "csv", ["x"]),
-        (tmp_path / "a.parquet", "parquet", ["x"]),
-    ]:  # fmt: skip
-        assert not is_resumable(output, kind, inputs)
+    for name, kind, source in [("a.csv", "csv", "-"), ("a.csv.gz", "csv", "x"), ("a.parquet", "parquet", "x")]:
+        assert not is_resumable(tmp_path / name, kind, [source])
 
 
 @pytest.mark.parametrize("batches", [0, 1, 2])

@@ -12,14 +12,14 @@ from pathlib import Path
 import pytest
 
 from circlet.cli import serve as command
+from circlet.serve import feedback, server
 from circlet.serve.guard import Limits
+from circlet.serve.served import Served
 
 
 @pytest.fixture
 def ran(monkeypatch):
     """Serve nothing; gives what would have been served."""
-    from circlet.serve import server
-
     found = types.SimpleNamespace()
 
     def run(app, listening, started, proxies=None):
@@ -137,23 +137,15 @@ def test_demo_is_trained_once(serves, model, monkeypatch, tmp_path):
     assert command.demo_model().is_relative_to(tmp_path / "circlet" / "models")
 
 
-class TestLearning:
-    @pytest.fixture
-    def opened(self, monkeypatch):
-        from circlet.serve import feedback
-        from circlet.serve.served import Served
-
-        found = []
-        monkeypatch.setattr(Served, "learn", lambda model, folder: found.append(model.name))
-        monkeypatch.setattr(feedback, "why_not", lambda folder: None)
-        return found
-
-    @pytest.mark.parametrize(("options", "learns"), [([], True), (["--learn"], True), (["--no-learn"], False)])
-    def test_unless_told_otherwise(self, serves, model, opened, options, learns):
-        serves(model, learning=options)
-        assert opened == (["topics"] if learns else [])
-
-    def test_only_if_nothing_speaks_against_it(self, serves, model, opened, monkeypatch):
-        monkeypatch.setattr("circlet.serve.feedback.why_not", lambda folder: "no")
-        serves(model, learning=())
-        assert opened == []
+@pytest.mark.parametrize(
+    ("options", "against", "learns"),
+    [([], None, True), (["--learn"], None, True), (["--no-learn"], None, False), ([], "no", False)],
+)
+def test_unless_told_otherwise_or_something_speaks_against_it(
+    serves, model, monkeypatch, options, against, learns
+):
+    learning: list[str] = []
+    monkeypatch.setattr(Served, "learn", lambda model, folder: learning.append(model.name))
+    monkeypatch.setattr(feedback, "why_not", lambda folder: against)
+    serves(model, learning=options)
+    assert learning == (["topics"] if learns else [])

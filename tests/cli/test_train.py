@@ -103,18 +103,13 @@ class TestDecided:
         assert all("nDCG@5" in record for record in summary["history"])
 
 
-class TestTooLittle:
-    def test_documents(self, works, topics, write_jsonl, small, tmp_path):
-        few = write_jsonl(tmp_path / "few.jsonl", topics(19))
-        finished = works("train", few, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert "found 19 documents, too few to hold any out, " in finished.stderr
-        assert "wanted at least 20" in finished.stderr
-
-    def test_labels(self, works, topics, write_jsonl, small, tmp_path):
-        one = write_jsonl(tmp_path / "one.jsonl", [{**each, "labels": ["same"]} for each in topics(20)])
-        finished = works("train", one, "--model", tmp_path / "m", *small, "--epochs", "1")
-        assert "found only one label, which every document will get; wanted two or more" in finished.stderr
-        assert "too few" not in finished.stderr
+@pytest.mark.parametrize("n", [19, 20])
+def test_too_little(works, topics, write_jsonl, small, tmp_path, n):
+    """19 documents, and a single label."""
+    path = write_jsonl(tmp_path / "a.jsonl", [{**each, "labels": ["same"]} for each in topics(n)])
+    said = works("train", path, "--model", tmp_path / "m", *small, "--epochs", "1").stderr
+    assert "found only one label, which every document will get; wanted two or more" in said
+    assert ("found 19 documents, too few to hold any out, " in said) == ("wanted at least 20" in said) == (n == 19)
 
 
 class TestMistakes:
@@ -140,13 +135,23 @@ class TestMistakes:
         assert all(word.format(folder=folder) in line for word in words)
         assert not folder.exists()
 
-    def test_a_mistake_that_only_the_data_shows(self, circlet, data, tmp_path):
-        finished = circlet("train", data, "--model", tmp_path / "m", "--head", "chrr-half", "--hidden", "7")
+    @pytest.mark.parametrize(
+        ("option", "parts"),
+        [
+            ("--head chrr-half --hidden 7", ["chrr-half", "7"]),
+            *(
+                (f"--{option}", ["circlet: a network of ", "999,999,999", "does not fit into memory"])
+                for option in ("dim " + "9" * 15, "hidden " + "9" * 15, "hidden 8," + "9" * 30)
+            ),
+        ],
+        ids=["no half", "dim", "hidden", "second hidden"],
+    )
+    def test_what_only_the_data_shows(self, circlet, data, small, tmp_path, option, parts):
+        finished = circlet("train", data, "--model", tmp_path / "m", *small, *option.split())
         assert finished.returncode == 2
         _, _, line = finished.stderr.splitlines()  # the others say what was read, and decided
         assert line.startswith("circlet: ")
-        assert "chrr-half" in line
-        assert "7" in line
+        assert all(part in line for part in parts)
         assert not (tmp_path / "m").exists()
 
     @pytest.mark.parametrize("lines", ["text,labels\na fox,\na van,\n", "2 3 4\n 0:1\n 2:1\n"])
@@ -155,17 +160,6 @@ class TestMistakes:
         line = refused("train", tmp_path / "bare.csv", "--model", tmp_path / "m", *small)
         assert "bare.csv: found no label in any of the 2 documents; wanted some to learn from" in line
         assert not (tmp_path / "m").exists()
-
-
-@pytest.mark.parametrize("option", [["--dim", "9" * 15], ["--hidden", "9" * 15], ["--hidden", f"8,{'9' * 30}"]])
-def test_a_network_that_does_not_fit_into_memory(circlet, data, small, tmp_path, option):
-    finished = circlet("train", data, "--model", tmp_path / "m", *small, *option)
-    assert finished.returncode == 2
-    line = finished.stderr.splitlines()[-1]
-    assert line.startswith("circlet: a network of ")
-    assert "999,999,999 " in line or "999,999,999," in line
-    assert "does not fit into memory" in line
-    assert not (tmp_path / "m").exists()
 
 
 @pytest.fixture(scope="module")
@@ -357,7 +351,7 @@ class TestSeveralProcesses:
         ("given", "line"),
         [
             (["--device", "cuda:1"], "found --device cuda:1 for several processes; wanted auto, cpu or cuda"),
-            (["--dropout", "2"], "`dropout`: found 2.0; wanted at least 0 and below 1"),
+            (["--dropout", "2"], "`dropout`: found 2; wanted at least 0 and below 1"),
             (["--resume"], "holds no interrupted run"),
         ],
     )

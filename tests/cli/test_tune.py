@@ -52,23 +52,16 @@ def test_prints_a_command_that_trains(circlet, tuned, texts, tmp_path):
     assert "a larger budget searches longer" in again.stderr
 
 
-def test_the_command_reads_the_same_columns(tuned, tmp_path):
-    path = tmp_path / "mine.csv"
-    path.write_text("body;tags\n" + "a red fox;animal|red\nthe fast car;vehicle\n" * 30, encoding="utf-8")
-    columns = ["--text-column", "body", "--label-column", "tags", "--label-separator", "|", "--seed", "3"]
-    _, words = tuned(path, *columns)
-    assert words[5:13] == columns
-
-
-def test_several_files_with_names(tuned, tmp_path):
-    lines = ["a red fox\t<http://x/1>", "a fast car\t<http://x/2>"] * 15
-    for part in ("a", "b"):
-        (tmp_path / f"{part}.tsv").write_text("\n".join(lines) + "\n", encoding="utf-8")
+def test_the_command_reads_the_same_files_columns_and_names(tuned, tmp_path):
+    data = [tmp_path / "a.csv", tmp_path / "b.csv"]
+    for path in data:
+        path.write_text("body;tags\n" + "a red fox;http://x/1|red\nthe fast car;http://x/2\n" * 15)
     (tmp_path / "names.tsv").write_text("<http://x/1>\tanimal\n<http://x/2>\tvehicle\n", encoding="utf-8")
-    data = [str(tmp_path / "a.tsv"), str(tmp_path / "b.tsv")]
-    given = ["--names", str(tmp_path / "names.tsv")]
+    columns = ["--text-column", "body", "--label-column", "tags", "--label-separator", "|"]
+    given = [*columns, "--names", str(tmp_path / "names.tsv"), "--seed", "3"]
     _, words = tuned(*data, *given)
-    assert words[2:8] == [*data, "--model", "tuned", *given]
+    assert words[2:6] == [*map(str, data), "--model", "tuned"]
+    assert set(given) <= set(words[6 : 6 + len(given)])
 
 
 class TestTable:

@@ -318,17 +318,8 @@ class TestThresholdGoal:
     @pytest.mark.parametrize(
         "text",
         [
-            "",
-            "F1",
-            "f1=0.5",
-            "precision",
-            "precision=",
-            "precision=0",
-            "recall=1.1",
-            "recall=nan",
-            "x=0.5",
-            1,
-            None,
+            *("", "F1", "f1=0.5", "precision", "precision=", "precision=0", "recall=1.1", "recall=nan", "x=0.5"),
+            *(1, None),
         ],
     )
     @pytest.mark.parametrize("read", [ThresholdGoal.of, lambda text: RunSettings.of({"threshold_for": text})])
