@@ -34,7 +34,8 @@ from circlet.features.rows import ScaledRows, Scaling
 from circlet.metrics import evaluate, inverse_propensity, micro_f1
 from circlet.model import Model, fit
 from circlet.settings import NetworkSettings, RunSettings
-from circlet.training import TrainingSettings, checkpoint
+from circlet.storage.layout import CHECKPOINT
+from circlet.training import TrainingSettings
 from circlet.training.steps import DeviceRows
 from circlet_paper.synthetic import make_multilabel
 
@@ -338,7 +339,7 @@ class TestTraining:
             fitted(others, folder=tmp_path, resume=True, validation=judged)
         with pytest.raises(DataError, match="another run"):
             fitted(learned, "l2", folder=tmp_path, resume=True, validation=judged)
-        assert (tmp_path / checkpoint.NAME).is_file()
+        assert (tmp_path / CHECKPOINT).is_file()
         resumed = fitted(learned, folder=tmp_path, resume=True, validation=judged)
         assert_same_weights(resumed.network, fitted(learned, validation=judged).network)
 

@@ -21,6 +21,7 @@ from torch import nn
 from circlet.errors import DataError, OutputError
 from circlet.network import Network
 from circlet.settings.run import OPTIMIZERS
+from circlet.storage.layout import CHECKPOINT, checkpoint_of
 from circlet.training import (
     InterruptedRunError,
     Reporter,
@@ -58,7 +59,7 @@ class TestInterruption:
             train(make(), X, Y, **run, reporter=CtrlC(at))
         assert str(tmp_path) in str(caught.value)
         assert "resume" in str(caught.value)
-        assert (tmp_path / checkpoint.NAME).is_file()
+        assert (tmp_path / CHECKPOINT).is_file()
         again = train(resumed, X, Y, **run, resume=True, reporter=counter)
         assert_same_weights(resumed, whole)
         assert timeless(again) == timeless(history)
@@ -130,11 +131,11 @@ class TestCheckpoints:
 
         class Watch(Reporter):
             def epoch(self, number: int, n_steps: int, done: int) -> None:
-                seen.append((tmp_path / checkpoint.NAME).exists())
+                seen.append((tmp_path / CHECKPOINT).exists())
 
         train(make(), X, Y, settings(), folder=tmp_path, reporter=Watch())
         assert seen == [False, True, True]
-        assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+        assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT]
 
     def test_without_one_a_run_starts_at_the_beginning(self, uninterrupted, tmp_path):
         made = make()
@@ -160,7 +161,7 @@ class TestCheckpoints:
     def test_its_permissions_are_the_usual_ones(self, tmp_path):
         train(make(), X, Y, settings(epochs=1), folder=tmp_path)
         (tmp_path / "other").write_bytes(b"")
-        assert (tmp_path / checkpoint.NAME).stat().st_mode == (tmp_path / "other").stat().st_mode
+        assert (tmp_path / CHECKPOINT).stat().st_mode == (tmp_path / "other").stat().st_mode
 
     def test_removal(self, tmp_path):
         checkpoint.remove(tmp_path)
@@ -181,7 +182,7 @@ class TestMembers:
             run = {"validation": HELD_OUT, "folder": tmp_path, "member": member, "stage": member}
             train(make(seed=member), X, Y, settings(), **run)
         for member in (0, 1):
-            tensors = load_file(tmp_path / checkpoint.name_of(member))
+            tensors = load_file(tmp_path / checkpoint_of(member))
             assert {name.partition(".")[0] for name in tensors} == {"network", "noise"}
 
     @pytest.mark.parametrize(("stage", "patience"), [(None, None), (1, None), (1, 1)])
@@ -190,7 +191,7 @@ class TestMembers:
         run = {"settings": settings(patience=patience), "validation": HELD_OUT, "folder": tmp_path}
         run |= {"member": stage, "stage": stage}
         history = train(done, X, Y, **run)
-        path = tmp_path / checkpoint.name_of(stage or 0)
+        path = tmp_path / checkpoint_of(stage or 0)
         written = path.stat().st_mtime_ns
         assert train(again, X, Y, **run, resume=True, reporter=counter) == history
         assert [record.get("member") for record in history] == [stage and stage + 1] * len(history)
@@ -215,13 +216,11 @@ def folder(tmp_path) -> Path:
 class TestAnotherRun:
     def refused(self, folder: Path, differs: str, network: Network | None = None, **changes) -> None:
         run = {"X": X, "Y": Y, "settings": settings(), "validation": HELD_OUT, **changes}
-        before = (folder / checkpoint.NAME).read_bytes()
+        before = (folder / CHECKPOINT).read_bytes()
         with pytest.raises(DataError, match="found a checkpoint of another run: ") as error:
             train(network or make(), **run, folder=folder, resume=True)
-        assert f"{folder / checkpoint.NAME}: found a checkpoint of another run: {differs}. Wanted" in str(
-            error.value
-        )
-        assert (folder / checkpoint.NAME).read_bytes() == before
+        assert f"{folder / CHECKPOINT}: found a checkpoint of another run: {differs}. Wanted" in str(error.value)
+        assert (folder / CHECKPOINT).read_bytes() == before
 
     @pytest.mark.parametrize(
         ("changes", "network", "differs"),
@@ -269,7 +268,7 @@ class TestAnotherRun:
 class TestDamage:
     @pytest.fixture
     def path(self, folder) -> Path:
-        return folder / checkpoint.NAME
+        return folder / CHECKPOINT
 
     def resumed(self, path: Path) -> None:
         train(make(), X, Y, settings(), validation=HELD_OUT, folder=path.parent, resume=True)
@@ -363,7 +362,7 @@ class TestUnwritable:
         monkeypatch.setattr(safetensors.torch, "save_file", full)
         with pytest.raises(OutputError, match=r"cannot write .*checkpoint\.safetensors: .*I/O error"):
             train(make(), X, Y, settings(), folder=tmp_path)
-        assert [path.name for path in tmp_path.iterdir()] == [checkpoint.NAME]
+        assert [path.name for path in tmp_path.iterdir()] == [CHECKPOINT]
         monkeypatch.setattr(safetensors.torch, "save_file", real)
         history = train(resumed, X, Y, settings(), folder=tmp_path, resume=True)
         assert len(history) == 3

@@ -39,7 +39,7 @@ from circlet.runtime.compression import losses_by_rounding
 from circlet.settings import Decision, Facts, RunSettings, TrainingSettings
 from circlet.settings.auto import effort_of
 from circlet.storage.kept_rows import REMEMBERED_NUMBERS, Sample, merged, sample_of
-from circlet.storage.layout import DECIDED, MOST_LABELS
+from circlet.storage.layout import CHECKPOINT, DECIDED, MOST_LABELS
 from circlet.training import CALIBRATION, THRESHOLD, FinalEpoch, Reporter, checkpoint, measured, train
 from circlet.training.distributed import ALONE, World
 
@@ -321,7 +321,7 @@ def train_members(
     interrupted run continues with the network that it was training. `options` are those of
     `circlet.training.train`.
     """
-    if folder is not None and not (resume and (folder / checkpoint.NAME).exists()):
+    if folder is not None and not (resume and (folder / CHECKPOINT).exists()):
         # A new run starts. Remove old checkpoints, so that they are not mistaken for this run's.
         checkpoint.remove(folder)
     several, thresholds = len(model.networks) > 1, []

@@ -33,12 +33,12 @@ from circlet.runtime.documents import count
 from circlet.settings import RunSettings, TrainingSettings
 from circlet.storage.contents import read
 from circlet.storage.kept_rows import Identifier, Index
-from circlet.storage.layout import CONFIG, RUN, read_config
+from circlet.storage.layout import CHECKPOINT, CONFIG, RUN, read_config
 from circlet.storage.model import explained
 from circlet.storage.packed_weights import DEFLATED
 from circlet.storage.publish import folder_lock, new_generation, remove_run, settle
 from circlet.storage.tensors import check_store
-from circlet.training import InterruptedRunError, Reporter, checkpoint
+from circlet.training import InterruptedRunError, Reporter
 from circlet.training.distributed import ALONE, RESTARTS, LostError, World
 
 #: The default options for reading data.
@@ -169,7 +169,7 @@ def carry_out(
             dataset = read_documents(run, ids=keep_index, model=before)
         with _description(run, folder) if world.is_first else nullcontext():
             options: dict[str, Any] = {"reporter": reporter, "folder": folder, "world": world}
-            options["resume"] = bool(world.from_first((folder / checkpoint.NAME).exists))
+            options["resume"] = bool(world.from_first((folder / CHECKPOINT).exists))
             if before is None:
                 reporter.begins(dataset, dataset.n_labels, processes=world.size)
                 model = begin(
@@ -209,7 +209,7 @@ def _choose_run(folder: Path, run: Run, *, resume: bool, overwrite: bool) -> dic
     if resume:
         return asdict(_interrupted_run(folder, run))
     # Never overwrite a finished model or an interrupted run by mistake.
-    if (folder / checkpoint.NAME).exists():
+    if (folder / CHECKPOINT).exists():
         raise ParameterError(
             f"{folder} holds the checkpoint of an interrupted run: continue it with --resume, or choose another "
             "folder"
@@ -288,7 +288,7 @@ def _description(run: Run, folder: Path) -> Iterator[None]:
     except (InterruptedRunError, LostError):  # the run can be continued
         raise
     except CircletError:
-        if not (folder / checkpoint.NAME).exists():
+        if not (folder / CHECKPOINT).exists():
             remove_run(folder)
         raise
 

@@ -25,13 +25,9 @@ from circlet.files import parse_json, read_tensors, write_tensors
 from circlet.identity import Identity
 from circlet.network import Network
 from circlet.settings import TrainingSettings
-from circlet.storage.layout import CHECKPOINT as NAME
-from circlet.storage.layout import checkpoint_of as name_of
 from circlet.storage.layout import is_checkpoint
 from circlet.training.distributed import ALONE, World
 from circlet.training.optimizers import Optimizer
-
-__all__ = ["NAME", "Progress", "content_of", "identity_of", "name_of", "remove", "restore", "save"]
 
 #: The keys of a checkpoint's description, besides its digest.
 _KEYS = {"run", "checksum", "epoch", "step", "total_loss", "history", "best_value"}

@@ -35,6 +35,7 @@ from circlet.network.network import TABLE_LIMIT, outputs_of, top_k
 from circlet.settings import Decision, TrainingSettings
 from circlet.settings.run import LEAST_LOSS
 from circlet.storage.contents import KEPT
+from circlet.storage.layout import checkpoint_of
 from circlet.storage.publish import folder_lock
 from circlet.training import checkpoint
 from circlet.training.distributed import ALONE, World
@@ -222,7 +223,7 @@ class _Run:
         if self.device.type == "cuda" and book is not None:
             # A GPU has room for a table, and looking codes up is much cheaper than generating them.
             book.cache = book.n_labels * book.width <= TABLE_LIMIT
-        self.checkpoint = None if self.folder is None else self.folder / checkpoint.name_of(self.stage or 0)
+        self.checkpoint = None if self.folder is None else self.folder / checkpoint_of(self.stage or 0)
         self.progress = checkpoint.Progress()
 
     def go(self, resume: bool) -> list[dict[str, Any]]:
