@@ -47,6 +47,8 @@ class TestEqualsTheTagger:
         assert {name: found[name].tolist() for name in wanted} == wanted
         assert list(found) == ["text", "n", "labels", "scores"]
         assert list(batch) == ["text", "n"]
+        empty = TagBatches(model, **options)({"text": np.array([], dtype=str)})
+        assert [len(column) for column in empty.values()] == [0, 0, 0]
 
     def test_arrow(self, model, documents, options, wanted):
         pyarrow = pytest.importorskip("pyarrow")
@@ -116,11 +118,6 @@ def test_other_classes_are_text(documents, tmp_path):
     assert sorted(found[0]) == ["1.0", "2.0"]
 
 
-def test_no_rows(model):
-    found = TagBatches(model)({"text": np.array([], dtype=str)})
-    assert [len(column) for column in found.values()] == [0, 0, 0]
-
-
 @pytest.mark.parametrize(
     ("batch", "message"),
     [
@@ -153,52 +150,32 @@ def recipe(framework: str) -> str:
     return found
 
 
-def run_recipe(code: str, folder: Path, environment: dict[str, str]) -> None:
+@pytest.mark.slow
+@pytest.mark.parametrize("framework", ["ray", "pyspark"])
+def test_recipe(framework, model, write, documents, at_home, tmp_path):
     """Run a recipe where there are `my-model` and `docs`."""
+    pytest.importorskip(framework, reason=f"needs {framework}")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    if framework == "pyspark" and shutil.which("java") is None:
+        pytest.skip("needs Java")
+    shutil.copytree(model, tmp_path / "my-model")
+    (tmp_path / "docs").mkdir()
+    write(tmp_path / "docs" / "a.parquet", documents, [str(row) for row in range(20)])
+    local = "import ray; ray.init(address='local', num_cpus=3, include_dashboard=False)\n"
     done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=folder,
+        [sys.executable, "-c", (local if framework == "ray" else "") + recipe(framework)],
+        cwd=tmp_path,
         capture_output=True,
         text=True,
         check=False,
         timeout=300,
-        env=environment,
+        env={**at_home, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"},
     )
     assert done.returncode == 0, done.stderr
-
-
-@pytest.fixture
-def folder_of_recipe(model, write, documents, tmp_path) -> Path:
-    shutil.copytree(model, tmp_path / "my-model")
-    (tmp_path / "docs").mkdir()
-    write(tmp_path / "docs" / "a.parquet", documents, [str(row) for row in range(20)])
-    return tmp_path
-
-
-def check_labels(model: Path, documents: list[str], found: list[dict]) -> None:
+    found = parquet.read_table(tmp_path / "tagged").to_pylist()
     labels, scores = circlet.load(model).suggest(documents, k=5)
     rows = {row["id"]: row for row in found}
     assert len(found) == len(rows) == 20
     for row in range(20):
         assert list(rows[str(row)]["labels"]) == labels[row].tolist()
         np.testing.assert_allclose(rows[str(row)]["scores"], scores[row], rtol=1e-5)  # six digits
-
-
-@pytest.mark.slow
-def test_recipe_for_ray_data(model, documents, folder_of_recipe, at_home):
-    pytest.importorskip("ray", reason="needs the extra ray")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    local = "import ray; ray.init(address='local', num_cpus=3, include_dashboard=False)\n"
-    run_recipe(local + recipe("ray"), folder_of_recipe, at_home)
-    check_labels(model, documents, parquet.read_table(folder_of_recipe / "tagged").to_pylist())
-
-
-@pytest.mark.slow
-def test_recipe_for_spark(model, documents, folder_of_recipe, at_home):
-    pytest.importorskip("pyspark", reason="needs pyspark")
-    parquet = pytest.importorskip("pyarrow.parquet")
-    if shutil.which("java") is None:
-        pytest.skip("needs Java")
-    environment = {**at_home, "PYSPARK_PYTHON": sys.executable, "SPARK_LOCAL_IP": "127.0.0.1"}
-    run_recipe(recipe("pyspark"), folder_of_recipe, environment)
-    check_labels(model, documents, parquet.read_table(folder_of_recipe / "tagged").to_pylist())

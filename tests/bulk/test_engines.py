@@ -39,9 +39,6 @@ def test_processes():
     workers = Counter(process for _, process in found)
     assert 1 <= len(workers) <= 2
     assert os.getpid() not in workers
-
-
-def test_nothing_to_do():
     assert list(processes(double, [], 2)) == []
 
 

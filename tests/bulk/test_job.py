@@ -3,6 +3,7 @@ from __future__ import annotations
 import json
 import os
 import re
+import shutil
 import signal
 import subprocess
 import sys
@@ -97,11 +98,6 @@ def test_labels_are_those_of_the_tagger(tagged, model, write, read, texts, tmp_p
     assert {path.name for path in (tmp_path / "out").iterdir()} == {outcome.task.part for outcome in outcomes}
 
 
-def test_documents_without_ids_have_file_and_line(tagged, write, read, tmp_path):
-    tagged(write(tmp_path / "a.jsonl", ["one", "two", "three"]), size=1)
-    assert [row["id"] for row in read(tmp_path / "out")] == ["a.jsonl:1", "a.jsonl:2", "a.jsonl:3"]
-
-
 class TestIdsOfParquet:
     def test_all_parts_have_one_type(self, tagged, write, tmp_path):
         parquet = pytest.importorskip("pyarrow.parquet")
@@ -113,8 +109,6 @@ class TestIdsOfParquet:
     def test_integers_stay(self, tagged, write, read, tmp_path):
         tagged(write(tmp_path / "a.parquet", ["one", "two"], [7, 8]), "parquet", integer_ids=True)
         assert [row["id"] for row in read(tmp_path / "out")] == [7, 8]
-
-    def test_an_id_that_is_missing(self, tagged, write, tmp_path):
         (outcome,) = tagged(write(tmp_path / "a.parquet", ["one", "two"], [7, None]), "parquet", 100, True)
         assert outcome.error.endswith("a.parquet:2: found no id; wanted an integer, as the column has")
 
@@ -123,12 +117,13 @@ class TestFaults:
     def test_bad_rows_are_named_by_file_and_line(self, tagged, write, texts, tmp_path):
         path = write(tmp_path / "a.jsonl", texts(40))
         lines = path.read_bytes().splitlines(keepends=True)
-        lines[30] = b'{"text": 5}\n'
+        lines[30], lines[39] = b'{"text": 5}\n', b'{"text": "\xff"}\n'
         path.write_bytes(b"".join(lines))
         outcomes = tagged(path)
         errors = [outcome.error for outcome in outcomes if outcome.error]
-        assert errors == [f"{path}:31: found 'text' of type int; wanted a string"]
-        assert len(list((tmp_path / "out").iterdir())) == len(outcomes) - 1
+        assert errors[0] == f"{path}:31: found 'text' of type int; wanted a string"
+        assert f"{path}:40: found byte 0xff" in errors[1]
+        assert len(list((tmp_path / "out").iterdir())) == len(outcomes) - len(errors) == len(outcomes) - 2
 
     @pytest.mark.parametrize(("ids", "named"), [([1.5, 2.0], "'id' of type float"), (None, "'text' of type int")])
     def test_bad_rows_of_parquet(self, tagged, write, tmp_path, ids, named):
@@ -136,16 +131,9 @@ class TestFaults:
         (outcome,) = tagged(path)
         assert outcome.error.startswith(f"{path}:1: found {named}; wanted a string")
 
-    def test_not_utf8(self, tagged, write, tmp_path):
-        path = write(tmp_path / "a.jsonl", ["a", "b", "c"])
-        path.write_bytes(path.read_bytes().replace(b"c", b"\xff"))
-        assert f"{path}:3: found byte 0xff" in tagged(path, size=20)[-1].error
-
     def test_another_model(self, tagged, write, texts, tmp_path):
         outcomes = tagged(write(tmp_path / "a.jsonl", texts(10)), model="0" * 64)
         assert "found another model than when the run began" in outcomes[0].error
-
-    def test_no_model(self, tmp_path):
         with pytest.raises(DataError, match="found no readable model"):
             digest_of(tmp_path)
 
@@ -181,17 +169,11 @@ class TestTagFiles:
         totals = again()
         assert here == [lost]
         assert (totals.blocks, totals.blocks_before) == (1, len(first) - 1)
-        after = parts(tmp_path / "out")
-        assert {name: when for name, when in after.items() if name != lost} == {
-            name: when for name, when in before.items() if name != lost
-        }
+        del before[lost]
+        assert parts(tmp_path / "out").items() > before.items()
         here.clear()
         assert again().blocks == 0
         assert here == []
-
-    def test_only_empty_files(self, here, tag, tmp_path):
-        assert tag("c.jsonl").documents == 0
-        assert [path.name for path in (tmp_path / "out").iterdir()] == [PLAN]
 
     @pytest.mark.parametrize(
         ("change", "message"),
@@ -253,9 +235,12 @@ class TestTagFiles:
             tag(planned=changed)
         assert len(parts(tmp_path / "out")) == 1  # of the other file
 
-    def test_formats_follow_the_input(self, here, tag):
+    def test_formats_follow_the_input_that_is_not_empty(self, here, tag, tmp_path):
         tag("c.jsonl", "b.csv")
         assert {Path(part).suffix for part in here} == {".csv"}
+        shutil.rmtree(tmp_path / "out")
+        assert tag("c.jsonl").documents == 0
+        assert [path.name for path in (tmp_path / "out").iterdir()] == [PLAN]
 
 
 def wait_for(condition: Callable[[], object]) -> None:

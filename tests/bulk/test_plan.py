@@ -47,15 +47,12 @@ class TestFindFiles:
         assert find_files([str(tmp_path)]) == [a, b]
         assert find_files(["*.jsonl", "a.jsonl"]) == [a, b]
         assert find_files([f"{tmp_path}/**/*.*"]) == [a, b, c]
-
-    def test_a_name_may_look_like_a_pattern(self, tmp_path):
-        (tmp_path / "a[1].jsonl").touch()
+        (tmp_path / "empty").mkdir()
+        for name in ("none.jsonl", "*.csv", "empty"):
+            with pytest.raises(DataError, match="found no"):
+                find_files([f"{tmp_path}/{name}"])
+        (tmp_path / "a[1].jsonl").touch()  # a name that looks like a pattern
         assert find_files([str(tmp_path / "a[1].jsonl")]) == [tmp_path / "a[1].jsonl"]
-
-    @pytest.mark.parametrize("name", ["none.jsonl", "*.jsonl", ""])
-    def test_nothing(self, tmp_path, name):
-        with pytest.raises(DataError, match="found no"):
-            find_files([f"{tmp_path}/{name}"])
 
     def test_only_folders(self, tmp_path):
         (tmp_path / "2024").mkdir()
@@ -73,13 +70,10 @@ class TestLines:
         file, blocks = cut(path, COLUMNS, 15)
         assert blocks == [Block(0, 15, 1, 15), Block(15, 42, 3, 27)]
         assert all_documents(file, blocks) == [(1, "1"), (3, "2"), (4, "3")]
-
-    def test_blank_blocks_are_left_out(self, tmp_path):
-        path = tmp_path / "a.jsonl"
         path.write_bytes(b'{"text": "1"}\n' + b"\n" * 50 + b'{"text": "2"}\n')
         file, blocks = cut(path, COLUMNS, 14)
         assert all_documents(file, blocks) == [(1, "1"), (52, "2")]
-        assert len(blocks) == 2
+        assert len(blocks) == 2  # without the blank one
 
     @given(st.lists(st.text(max_size=20), max_size=12), st.integers(1, 200), st.booleans())
     def test_every_document_is_in_one_block(self, tmp_path_factory, write, texts, size, mark):
@@ -115,12 +109,6 @@ class TestTables:
         assert all_documents(file, blocks) == whole
         assert len(blocks) > 1 or sum(block.size for block in blocks) <= size + 500
 
-    def test_line_ends_in_quotes_are_never_cut(self, tmp_path, write, texts):
-        path = write(tmp_path / "a.csv", texts(100))
-        file, blocks = cut(path, COLUMNS, 1)
-        assert [text for _, text in all_documents(file, blocks)] == texts(100)
-        assert len(blocks) == 100
-
     def test_faulty_rows_are_named(self, tmp_path):
         path = tmp_path / "a.csv"
         path.write_text('text,id\n"a\nb",1\nc\n')
@@ -132,12 +120,8 @@ class TestParquet:
     def test_row_groups(self, tmp_path, write, texts):
         path = write(tmp_path / "a.parquet", texts(10), list(range(10)), row_group_size=3)
         file, blocks = cut(path, COLUMNS, 1)
-        assert [(block.start, block.end, block.first) for block in blocks] == [
-            (0, 1, 1),
-            (1, 2, 4),
-            (2, 3, 7),
-            (3, 4, 10),
-        ]
+        places = [(block.start, block.end, block.first) for block in blocks]
+        assert places == [(i, i + 1, 3 * i + 1) for i in range(4)]
         assert file.integer_ids
         assert all_documents(file, blocks) == list(enumerate(texts(10), 1))
         (whole,) = cut(path, COLUMNS, 1 << 20)[1]
@@ -153,33 +137,23 @@ class TestParquet:
 
 
 @pytest.mark.parametrize("content", [b"", b"\n \n", b"\xef\xbb\xbf", gzip.compress(b"", mtime=0)])
-def test_empty_files_have_no_blocks(tmp_path, content):
+def test_empty_files_have_no_blocks(tmp_path, content, write):
     path = tmp_path / "a.jsonl"
     path.write_bytes(content)
     file, blocks = cut(path, COLUMNS, 100)
     assert (file.format, blocks) == ("empty", [])
-
-
-def test_empty_tables_have_no_blocks(tmp_path, write):
-    path = tmp_path / "a.csv"
-    path.write_text("text,id\n")
-    assert cut(path, COLUMNS, 100)[1] == []
+    (tmp_path / "a.csv").write_text("text,id\n")
+    assert cut(tmp_path / "a.csv", COLUMNS, 100)[1] == []
     assert cut(write(tmp_path / "a.parquet", []), COLUMNS, 100)[1] == []
 
 
-def test_compressed_files_are_one_block(tmp_path, write, texts):
+def test_line_ends_in_quotes_are_never_cut_and_compressed_files_not_at_all(tmp_path, write, texts):
     path = write(tmp_path / "a.csv", texts(30))
-    path.write_bytes(gzip.compress(path.read_bytes()))
-    file, blocks = cut(path, COLUMNS, 1)
-    assert len(blocks) == 1
-    assert [text for _, text in all_documents(file, blocks)] == texts(30)
-
-
-def test_only_texts(tmp_path):
-    path = tmp_path / "a.svm"
-    path.write_text("1,2 3:0.5\n")
-    with pytest.raises(DataError, match="found svmlight multilabel text; wanted texts in Parquet, JSONL"):
-        format_in(path, COLUMNS)
+    for n in (30, 1):
+        file, blocks = cut(path, COLUMNS, 1)
+        assert len(blocks) == n
+        assert [text for _, text in all_documents(file, blocks)] == texts(30)
+        path.write_bytes(gzip.compress(path.read_bytes()))
 
 
 @pytest.mark.parametrize(
@@ -196,6 +170,9 @@ def test_plain_texts(tmp_path, name, content, found):
     (tmp_path / name).write_text(content, encoding="utf-8")
     with pytest.raises(DataError, match=f"found {found}; wanted texts in .*, or circlet predict without --engine"):
         format_in(tmp_path / name, COLUMNS)
+    (tmp_path / "a.svm").write_text("1,2 3:0.5\n")
+    with pytest.raises(DataError, match="found svmlight multilabel text; wanted texts in Parquet, JSONL"):
+        format_in(tmp_path / "a.svm", COLUMNS)
 
 
 @pytest.mark.parametrize(
@@ -261,6 +238,13 @@ class TestSaved:
         plan = made("a.jsonl", "b.jsonl", header=7, integer_ids=True)
         plan.save(tmp_path)
         assert Plan.load(tmp_path) == plan
+        assert plan.integer_ids
+        assert not Plan(OPTIONS, [*plan.files, *made("c").files]).integer_ids  # only if all are
+        content = json.loads((tmp_path / PLAN).read_text())
+        content["files"][0]["blocks"][0] = [1]
+        (tmp_path / PLAN).write_text(json.dumps(content))
+        with pytest.raises(DataError, match="found no plan of this version"):
+            Plan.load(tmp_path)
 
     @pytest.mark.parametrize(
         "content", ["{", "[]", "{}", '{"format": "circlet plan 2"}', '{"format": "circlet plan 1", "options": {}}']
@@ -270,45 +254,24 @@ class TestSaved:
         with pytest.raises(DataError, match=PLAN):
             Plan.load(tmp_path)
 
-    def test_blocks_of_another_shape(self, tmp_path):
-        made("a.jsonl").save(tmp_path)
-        content = json.loads((tmp_path / PLAN).read_text())
-        content["files"][0]["blocks"][0] = [1]
-        (tmp_path / PLAN).write_text(json.dumps(content))
-        with pytest.raises(DataError, match="found no plan of this version"):
-            Plan.load(tmp_path)
-
 
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("change", "names", "message"),
     [
-        ({"k": 3}, "found a run with -k 5, and now 3; wanted the same"),
-        ({"threshold": 0.5}, "found a run with --threshold None, and now 0.5"),
-        ({"text_column": "body"}, "found a run with --text-column text, and now body"),
-        ({"block_size": 7}, "found a run with --block-size 100, and now 7"),
-        ({"model": "other"}, "found a run with another model; wanted the same"),
+        ({"k": 3}, "ab", "found a run with -k 5, and now 3; wanted the same"),
+        ({"threshold": 0.5}, "ab", "found a run with --threshold None, and now 0.5"),
+        ({"text_column": "body"}, "ab", "found a run with --text-column text, and now body"),
+        ({"block_size": 7}, "ab", "found a run with --block-size 100, and now 7"),
+        ({"model": "other"}, "ab", "found a run with another model; wanted the same"),
+        ({}, "a", "found a run with .*b.jsonl, which is not in the input now"),
+        ({}, "abc", "found a run without .*c.jsonl, which is in the input now"),
+        ({}, "ba", "the same files in another order"),
     ],
 )
-def test_other_options_are_refused(change, message):
+def test_other_options_or_files_are_refused(change, names, message):
+    paths = [Path("/data") / f"{name}.jsonl" for name in names]
     with pytest.raises(DataError, match=message):
-        made().check(Path("out"), replace(OPTIONS, **change), [])
-
-
-def test_other_files_are_refused():
-    a, b, c = (Path("/data") / name for name in ("a.jsonl", "b.jsonl", "c.jsonl"))
-    plan = made("a.jsonl", "b.jsonl")
-    for paths, message in {
-        (a,): "found a run with .*b.jsonl, which is not in the input now",
-        (a, b, c): "found a run without .*c.jsonl, which is in the input now",
-        (b, a): "the same files in another order",
-    }.items():
-        with pytest.raises(DataError, match=message):
-            plan.check(Path("out"), OPTIONS, paths)
-
-
-def test_ids_are_integers_only_if_all_are():
-    assert made("a", integer_ids=True).integer_ids
-    assert not Plan(OPTIONS, [*made("a", integer_ids=True).files, *made("b").files]).integer_ids
+        made("a.jsonl", "b.jsonl").check(Path("out"), replace(OPTIONS, **change), paths)
 
 
 def test_folders_with_other_things_are_refused(tmp_path):
