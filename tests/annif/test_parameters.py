@@ -38,9 +38,8 @@ def test_every_setting_can_be_given_as_its_own_default_in_words():
     assert found.flat() == {**settings.flat(), "scaling": "l2"}
 
 
-@pytest.mark.parametrize(
-    ("name", "value", "wanted"),
-    [
+def test_wrong_words_are_named():
+    for name, value, wanted in (
         ("epochs", "many", "epochs: found 'many'; wanted an integer"),
         ("epochs", "-1", "epochs"),
         ("dropout", "half", "dropout: found 'half'; wanted a number"),
@@ -49,14 +48,9 @@ def test_every_setting_can_be_given_as_its_own_default_in_words():
         ("preset", "best", "preset"),
         ("seed", "x", "seed: found 'x'"),
         ("loss", "hinge", "loss"),
-    ],
-)
-def test_wrong_words_are_named(name, value, wanted):
-    with pytest.raises(ParameterError, match=wanted):
-        settings_of({**DEFAULTS, name: value})
-
-
-def test_numbers():
+    ):
+        with pytest.raises(ParameterError, match=wanted):
+            settings_of({**DEFAULTS, name: value})
     assert number({"limit": "10"}, "limit") == 10
     assert number({"favor_rare": "0.5"}, "favor_rare", float) == 0.5
     with pytest.raises(ParameterError, match="favor_rare: found 'much'; wanted a number"):
