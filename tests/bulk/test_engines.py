@@ -38,6 +38,7 @@ def test_processes():
     assert sorted(number for number, _ in found) == list(range(0, 40, 2))
     workers = Counter(process for _, process in found)
     assert 1 <= len(workers) <= 2
+    assert 1 <= default_workers("processes") <= os.cpu_count()
     assert os.getpid() not in workers
     assert list(processes(double, [], 2)) == []
 
@@ -48,12 +49,9 @@ def test_items_of_killed_workers_are_done_by_others(tmp_path):
     assert sorted(processes(partial(die_once, tmp_path), range(10), 2)) == list(range(10))
 
 
-def test_workers_that_always_die():
+def test_workers_that_always_die_and_mistakes_in_code():
     with pytest.raises(WorkersLostError, match=r"killed 3 times in a row.*the same command continues"):
         list(processes(die, [1], 1))
-
-
-def test_mistakes_in_code_are_not_hidden():
     with pytest.raises(ZeroDivisionError):
         list(processes(fail, [1], 1))
 
@@ -62,7 +60,3 @@ def test_ray_without_its_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "ray", None)
     with pytest.raises(MissingExtraError, match=r"pip install 'circlet\[ray\]'"):
         next(ENGINES["ray"](double, [1], 1))
-
-
-def test_a_worker_for_each_core():
-    assert 1 <= default_workers("processes") <= os.cpu_count()

@@ -143,13 +143,11 @@ class TestMistakes:
         for value in (2, -0.1, "much", None):
             with pytest.raises(ParameterError, match=r"`favor_rare`: found .*; wanted a number from 0 to 1"):
                 runtime.top_k(X, 3, favor_rare=value)
-
-    def test_a_model_that_does_not_know_what_is_rare(self, made, some):
         model = made()
         model.label_counts = None
         _, runtime = loaded(model)
         with pytest.raises(DataError, match="found a model that does not know how often each label occurred"):
-            runtime.top_k(some("sparse", 1, 1), 3, favor_rare=0.5)
+            runtime.top_k(X, 3, favor_rare=0.5)
 
 
 class TestManyCalls:
@@ -229,6 +227,9 @@ class TestProbabilities:
         found = model.probabilities([0.5, 1.0, -1e30, 1000.0, -np.inf])
         assert found.dtype == np.float32
         assert found == pytest.approx([0.5, 1 / (1 + math.exp(-1)), 0, 1, 0])
+        assert base().least_score(0) is None  # everything has a probability of at least 0
+        assert base().documents_seen == 0
+        assert base(training={"documents": 5, "held_out": 2}).documents_seen == 7
 
     @pytest.mark.parametrize("probability", [1e-30, 0.2, 0.5, 0.99, 1.0])
     def test_no_label_of_a_probability_is_below_its_least_score(self, probability):
@@ -237,11 +238,3 @@ class TestProbabilities:
         around = np.linspace(least - 0.1, least + 0.1, 2001).astype(np.float32)
         assert (model.probabilities(around[around < least]) < probability).all()
         assert model.probabilities([least + 2])[0] >= probability
-
-    def test_everything_has_a_probability_of_at_least_0(self):
-        assert base().least_score(0) is None
-
-
-def test_documents_seen():
-    assert base().documents_seen == 0
-    assert base(training={"documents": 5, "held_out": 2}).documents_seen == 7

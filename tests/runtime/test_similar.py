@@ -43,11 +43,11 @@ def scores_over(runtime: RuntimeModel, vectors: np.ndarray) -> np.ndarray:
     return vectors @ scorer.codebook.codes(np.arange(runtime.n_labels)).T
 
 
-@pytest.mark.parametrize("head", HEADS)
+@pytest.mark.parametrize("settings", [*({"head": head} for head in HEADS), {"loss": "absolute-cosine"}])
 @pytest.mark.parametrize("kind", ["sparse", "dense"])
 @pytest.mark.parametrize("indexed", [True, False])
-def test_near_labels_have_correlated_scores(head, kind, indexed, made, some, tmp_path):
-    model = made(kind, head=head)
+def test_near_labels_have_correlated_scores(settings, kind, indexed, made, some, tmp_path):
+    model, signed = made(kind, **settings), "loss" not in settings
     if indexed:
         add_to_index(model, some(kind, 40, 1))
     runtime = saved(model, tmp_path)
@@ -57,23 +57,14 @@ def test_near_labels_have_correlated_scores(head, kind, indexed, made, some, tmp
         first = model.network.encoder.hidden[0]
         weight = (first.weight if kind == "sparse" else first.weight.T).detach().numpy()
         hidden = np.maximum(weight + first.bias.detach().numpy(), 0)  # of the rows of an identity matrix
-        vectors = hidden if head == "fc" else runtime.networks[0].output(hidden)
+        vectors = hidden if settings.get("head") == "fc" else runtime.networks[0].output(hidden)
         vectors = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
-    wanted = np.corrcoef(scores_over(runtime, vectors).T)[4]
+    scores = scores_over(runtime, vectors)
+    wanted = np.corrcoef((scores if signed else np.abs(scores)).T)[4]
     ids, values = near_labels(runtime, 4, 22)
     assert sorted(ids.tolist()) == [label for label in range(23) if label != 4]
     np.testing.assert_allclose(values, wanted[ids], atol=1e-4)
     assert (np.diff(values) <= 0).all()
-
-
-def test_scores_without_a_sign(made, some, tmp_path):
-    model = made(loss="absolute-cosine")
-    add_to_index(model, some("sparse", 40, 1))
-    runtime = saved(model, tmp_path)
-    vectors = runtime.index.numbers * runtime.index.scales[:, None]
-    wanted = np.corrcoef(np.abs(scores_over(runtime, vectors)).T)[4]
-    ids, values = near_labels(runtime, 4, 5)
-    np.testing.assert_allclose(values, wanted[ids], atol=1e-4)
 
 
 def test_networks_are_averaged_and_documents_thinned(made, some, tmp_path, monkeypatch):
@@ -87,13 +78,10 @@ def test_networks_are_averaged_and_documents_thinned(made, some, tmp_path, monke
     assert (np.abs(values) <= 1).all()
 
 
-def test_the_only_label_has_no_neighbors(made, tmp_path):
-    ids, values = near_labels(saved(made(n_labels=1), tmp_path), 0, 5)
+def test_nothing_is_near(made, tmp_path):
+    ids, values = near_labels(saved(made(n_labels=1), tmp_path / "one"), 0, 5)
     assert len(ids) == len(values) == 0
-
-
-def test_documents_without_a_prediction(made, tmp_path):
-    runtime = saved(made(), tmp_path)
-    index = Index.of(np.zeros((3, 32), dtype=np.float32))
+    index = Index.of(np.zeros((3, 32), dtype=np.float32))  # documents without a prediction
+    runtime = saved(made(), tmp_path / "many")
     _, values = similar_documents(runtime, index, np.ones((1, 30), dtype=np.float32), 3)
     assert values.tolist() == [[0, 0, 0]]

@@ -67,40 +67,29 @@ def test_it_says_what_the_record_says():
 def test_it_does_not_claim_what_nobody_measured():
     assert "Nothing was held out" in model_card(CONFIG, [{"epoch": 1, "loss": 0.5}], None)
     assert "at least 0.250" not in model_card(CONFIG, [], None)
+    of_loss = [[{"epoch": 1, "validation_loss": loss}] for loss in (0.25, "?")]
+    assert "| loss | 0.25 |" in model_card(CONFIG, of_loss[0], None)
+    assert "Nothing was held out" in model_card(CONFIG, of_loss[1], None)
     assert "that it has learned from since" in model_card(changed(held_out=0), HISTORY, None)
     assert "Further training" not in model_card(CONFIG, HISTORY, None)
     further = model_card(changed(continued_on=["more", "a|b"], taught=3), HISTORY, None)
     assert "Further training came after that" in further
     assert "| then trained on | more, a\\|b |" in further
     assert "| labels learned from feedback | 3 |" in further
-
-
-def test_the_loss_is_shown_if_nothing_else_was_watched():
-    history = [{"epoch": 1, "loss": 0.5, "validation_loss": 0.25}]
-    assert "| loss | 0.25 |" in model_card(CONFIG, history, None)
-    assert "Nothing was held out" in model_card(CONFIG, [{"epoch": 1, "validation_loss": "?"}], None)
+    older = model_card({**changed(data=..., format=..., decided=...), "texts": False}, [], None)
+    assert "documents given in Python" in older
+    assert "What was decided" not in older
+    assert "features of rows" in older
+    history = [{"epoch": 1, "member": member, "nDCG@5": member / 4} for member in (1, 2)]
+    several = model_card({**CONFIG, "members": [{}, {}]}, history, None)
+    for line in ("| networks | 2 |", "| nDCG@5, network 1 | 25.0 % |", "| nDCG@5, network 2 | 50.0 % |"):
+        assert line in several
 
 
 def test_a_network_that_reads_texts_needs_torch():
     card = model_card({**CONFIG, "network": {**CONFIG["network"], "encoder": "cnn"}}, HISTORY, None)
     assert "pip install 'circlet[train]'" in card
     assert 'circlet.CircletClassifier.load("model")' in card
-
-
-def test_of_several_networks_each_is_judged_by_itself():
-    several = {**CONFIG, "members": [{}, {}]}
-    history = [{"epoch": 1, "member": member, "nDCG@5": member / 4} for member in (1, 2)]
-    card = model_card(several, history, None)
-    assert "| networks | 2 |" in card
-    assert "| nDCG@5, network 1 | 25.0 % |" in card
-    assert "| nDCG@5, network 2 | 50.0 % |" in card
-
-
-def test_what_an_older_record_does_not_say_is_left_out():
-    card = model_card({**changed(data=..., format=..., decided=...), "texts": False}, [], None)
-    assert "documents given in Python" in card
-    assert "What was decided" not in card
-    assert "features of rows" in card
 
 
 @pytest.mark.parametrize(
@@ -120,26 +109,21 @@ def test_what_an_older_record_does_not_say_is_left_out():
     ],
 )
 def test_odd_names_are_shown_as_they_are(name, shown):
-    card = model_card(changed(data=name, decided=...), HISTORY, [name])
+    card, plain = (model_card(changed(data=each, decided=...), HISTORY, [each]) for each in (name, "x"))
     assert f"# A tagger trained on {shown}" in card.splitlines()
     assert f"| labels | 12,345, such as {shown} |" in card.splitlines()
     assert card.encode()
-    plain = model_card(changed(data="x", decided=...), HISTORY, ["x"])
     assert len(card.splitlines()) == len(plain.splitlines())
 
 
 class TestInItsFolder:
-    def test_it_tells_of_the_model(self, folder):
+    def test_it_tells_of_the_model_and_then_of_the_next(self, folder, untrained):
         config, saved = read_config(folder), read(folder)
         card = (folder / CARD).read_text(encoding="utf-8")
         assert card == model_card(config, saved.history, saved.label_names)
-        assert f"{config['n_labels']:,}" in card
-
-    def test_that_of_a_further_model_has_the_same_name(self, folder, untrained):
-        before = (folder / CARD).read_text(encoding="utf-8")
         untrained(texts=True).save(folder)
         assert [path.name for path in folder.glob("MODEL_CARD*")] == [CARD]
-        assert (folder / CARD).read_text(encoding="utf-8") != before
+        assert (folder / CARD).read_text(encoding="utf-8") != card
 
     def test_a_model_is_saved_though_its_card_is_not(self, folder, untrained, monkeypatch, caplog):
         real = files.write_text
@@ -159,12 +143,10 @@ class TestInItsFolder:
         read(folder, whole=True)  # nobody else reads it
         compress(folder, tmp_path / "copy", "int8")
         assert "| weights stored as | int8 |" in (tmp_path / "copy" / CARD).read_text(encoding="utf-8")
-
-    def test_folders_without_it_work(self, folder, tmp_path):
         (folder / CARD).unlink()
         assert load(folder).model_.n_labels == read_config(folder)["n_labels"]
-        compress(folder, tmp_path / "copy", "bf16")
-        assert (tmp_path / "copy" / CARD).is_file()
+        compress(folder, tmp_path / "other", "bf16")
+        assert (tmp_path / "other" / CARD).is_file()
 
 
 def test_no_name_in_the_record_breaks_it():
