@@ -121,17 +121,14 @@ def test_arguments_that_cannot_be_encoded():
         encode(Letters(), ["a", None])
 
 
-@pytest.mark.parametrize(
-    ("rows", "message"),
-    [
+def test_a_model_that_gives_something_else():
+    for rows, message in (
         (np.zeros(3), r"found embeddings of shape \(3,\); wanted one row for each of 2 texts"),
         (np.zeros((1, 3)), r"found embeddings of shape \(1, 3\)"),
         (np.array([[1.0], [np.nan]]), "non-finite embedding of 'b'; wanted finite"),
-    ],
-)
-def test_a_model_that_gives_something_else(rows, message):
-    with pytest.raises(DataError, match=message):
-        encode(SimpleNamespace(encode=lambda texts, **_: rows), ["aa", "b"])
+    ):
+        with pytest.raises(DataError, match=message):
+            encode(SimpleNamespace(encode=lambda texts, rows=rows, **_: rows), ["aa", "b"])
 
 
 def test_embed_loads_from_the_folder_with_the_hub_switched_off(library, tmp_path):

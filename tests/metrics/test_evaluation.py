@@ -34,13 +34,10 @@ def test_unknown_labels_are_counted_and_missed(shared):
     assert found.documents == 2
     assert found.values["P@1"] == 0.5  # the second document has no label that could be suggested
     assert found.values["nDCG@1"] == 0.5
-
-
-def test_an_unknown_label_that_no_document_has_is_not_counted(shared):
-    data = lone(["label1", "label2"], [["red"], ["green"]])
-    Y = sp.csr_matrix((data.train.Y.data, data.train.Y.indices, data.train.Y.indptr), (2, 3))
-    wider = Dataset("lone", Split(None, Y, ["a", "b"]), label_names=[*data.label_names, "mauve"])
-    assert evaluate_model(Tagger(shared("texts")), wider, [1]).unknown_labels == 0
+    # One that no document has is not counted.
+    Y = sp.csr_matrix(np.eye(2, 3, dtype=np.float32))
+    wider = Dataset("lone", Split(None, Y, ["a", "b"]), label_names=["red", "green", "mauve"])
+    assert evaluate_model(Tagger(model), wider, [1]).unknown_labels == 0
 
 
 @pytest.fixture(scope="module")
@@ -56,7 +53,7 @@ def model(whole, small_run):
     return trained
 
 
-def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(whole, model):
+def test_propensities_of_a_lone_file_are_those_of_the_rows_that_the_model_has_seen(whole, model):
     beside = evaluate_model(Tagger(model), whole, DEPTHS)
     alone = evaluate_model(Tagger(model), Dataset("lone", whole.test, label_names=NAMES), DEPTHS)
     assert alone == beside
@@ -64,14 +61,11 @@ def test_a_lone_file_has_those_of_the_rows_that_the_model_has_seen(whole, model)
     weights = inverse_propensity(whole.train.Y)
     ids, _ = model.top_k(whole.test.texts, 3)
     assert alone.values == evaluate(whole.test.Y, ids, weights, DEPTHS, metrics=("P", "PSP", "nDCG"))
-
-
-def test_the_order_of_the_labels_does_not_matter(whole, model):
+    # The order of the labels does not matter.
     order = np.array([3, 1, 0, 5, 4, 2])
     shuffled = Split(None, whole.test.Y[:, order], whole.test.texts)
     shuffled = Dataset("lone", shuffled, label_names=[NAMES[i] for i in order])
-    found = evaluate_model(Tagger(model), shuffled, DEPTHS).values
-    assert found == pytest.approx(evaluate_model(Tagger(model), whole, DEPTHS).values)
+    assert evaluate_model(Tagger(model), shuffled, DEPTHS).values == pytest.approx(beside.values)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +73,7 @@ def test_the_order_of_the_labels_does_not_matter(whole, model):
     [{"label_counts": None}, {"training": {"documents": 2, "held_out": 0}}],
     ids=["no counts", "too few"],
 )
-def test_without_counts_of_three_documents_there_is_none(seen, whole, model):
+def test_without_counts_of_three_documents_there_are_no_propensities(seen, whole, model):
     changed = copy(model)
     for name, value in seen.items():
         setattr(changed, name, value)
