@@ -36,16 +36,15 @@ _HOMES = {
     "load": "circlet.runtime",
     "load_dataset": "circlet.data",
 }
-_PACKAGES = ("algebra", "data", "errors", "metrics")
 
 
 def __getattr__(name: str) -> Any:
-    if name in _PACKAGES:
+    if name in _HOMES:
+        value = globals()[name] = getattr(import_module(_HOMES[name]), name)
+        return value
+    if name in __all__:
         return import_module(f"circlet.{name}")
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = globals()[name] = getattr(import_module(_HOMES[name]), name)
-    return value
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
 def __dir__() -> list[str]:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import multiprocessing
 import sys
 from contextlib import suppress
+from importlib import import_module
 from typing import Any
 
 from circlet.checks import require
@@ -37,13 +38,7 @@ def register() -> None:
             f"found Annif {version('annif')}, which does not list its backends where 1.4 does; "
             "wanted a version that circlet knows: pip install 'circlet[annif]'"
         )
-
-    def backend() -> Any:
-        from circlet.annif.backend import CircletBackend
-
-        return CircletBackend
-
-    known["circlet"] = backend
+    known["circlet"] = lambda: import_module("circlet.annif.backend").CircletBackend
 
 
 def main() -> None:

@@ -21,6 +21,7 @@ from circlet.checks import require
 from circlet.errors import OutputError, ParameterError
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
     from rich.progress import Task
 
@@ -237,6 +238,13 @@ def check_picture(path: Path | None) -> None:
         raise OutputError(f"--plot: found no folder {path.parent}; wanted one that exists")
     if path.suffix and path.suffix.lower() not in PICTURES:
         raise ParameterError(f"--plot: found {path.name}; wanted a name that ends in {', '.join(PICTURES)}")
+
+
+def mark(axis: Axes, x: float, text: str, *, left: bool = False) -> None:
+    """Draw a dotted vertical line, with a text at its top, on the right side or the left one."""
+    axis.axvline(x, color="black", linewidth=1, linestyle=":")
+    place: dict[str, Any] = {"xycoords": ("data", "axes fraction"), "textcoords": "offset points"}
+    axis.annotate(text, (x, 1), xytext=(-4 if left else 4, -12), ha="right" if left else "left", **place)
 
 
 def write_picture(path: Path, figure: Figure) -> None:

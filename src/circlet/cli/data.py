@@ -67,18 +67,15 @@ def _fetch_bar(name: str, clock: Callable[[], float] = time.perf_counter) -> Ite
     with Bar(f"reading {name}", counts="bytes") as bar:
 
         class Download:
-            size = 0
-
             def update(self, increment: int, /) -> None:
-                self.size += increment
                 bar.update(advance=increment)
 
         @contextmanager
         def download(total: int | None) -> Iterator[Download]:
-            started, tracker = clock(), Download()
+            started = clock()
             bar.begin(f"downloading {name}", total)
-            yield tracker
-            seconds, size = clock() - started, tracker.size / 1e6
+            yield Download()
+            seconds, size = clock() - started, bar.now.completed / 1e6
             say(f"{name}: downloaded {size:,.1f} MB, {size / max(seconds, 1e-3):,.1f} MB/s")
             bar.begin(f"reading {name}")
 

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from circlet.cli import options
-from circlet.cli.console import check_picture, out, print_json, say, write_picture
+from circlet.cli.console import check_picture, mark, out, print_json, say, write_picture
 from circlet.errors import OutputError, ParameterError
 from circlet.report import Table
 
@@ -182,14 +182,7 @@ def draw_curves(curve: Curve, threshold: float, name: str) -> Figure:
             xytext=(2, 4),
             color=color,
         )
-    axis.axvline(threshold, color="black", linewidth=1, linestyle=":")
-    axis.annotate(
-        f"{name} {threshold:.3f}",
-        (threshold, 1),
-        xycoords=("data", "axes fraction"),
-        textcoords="offset points",
-        xytext=(4, -12),
-    )
+    mark(axis, threshold, f"{name} {threshold:.3f}")
     axis.set(xlim=(0, 1), ylim=(0, 101), xlabel="threshold: minimum probability of a predicted label", ylabel="%")
     axis.spines[["top", "right"]].set_visible(False)
     return figure

@@ -13,7 +13,7 @@ from circlet.cli.console import err, print_json, say
 from circlet.errors import ParameterError
 
 if TYPE_CHECKING:
-    from circlet.runtime.compression import Curve, Found, Tried
+    from circlet.runtime.compression import Curve, Tried
     from circlet.storage.kept_rows import Sample
 
 #: Points that a copy may lose by default.
@@ -64,7 +64,7 @@ def compress(
         raise ParameterError(f"found {' and '.join(given)}; wanted one of them")
     if store is not None and data is not None:
         raise ParameterError("found --data and --store; wanted one of them: --store measures nothing")
-    from circlet.runtime.compression import METRIC, check_output
+    from circlet.runtime.compression import METRIC, best_that_fits, check_output, smallest_within
     from circlet.runtime.compression import compress as copy
     from circlet.storage.packed_weights import DEFLATED
 
@@ -78,7 +78,15 @@ def compress(
         check_output(output)
         most = options.bytes_given(size, "--size")
         known = _known(model, data, read or {})
-        found = _found(model, known, LOSS if loss is None else loss, most)
+        with err.status("rounding the weights") as status:
+
+            def watch(tried: Tried) -> None:
+                status.update(f"tried {tried.bytes / 1e6:.2f} MB: {tried.loss:+.2f} points lost")
+
+            if most is None:
+                found = smallest_within(model, known, LOSS if loss is None else loss, watch)
+            else:
+                found = best_that_fits(model, known, most, watch)
         found.write(output)
     before, after = (
         sum(path.stat().st_size for path in folder.iterdir() if path.is_file()) for folder in (model, output)
@@ -124,20 +132,6 @@ def _known(folder: Path, data: str | None, read: dict[str, Any]) -> Sample | Cur
     from circlet.runtime import RuntimeModel
 
     return sample_from(RuntimeModel.load(folder), load_dataset(data, **read))
-
-
-def _found(folder: Path, known: Sample | Curve, loss: float, size: int | None) -> Found:
-    """Search, and show the last trial on a terminal."""
-    from circlet.runtime.compression import best_that_fits, smallest_within
-
-    with err.status("rounding the weights") as status:
-
-        def watch(tried: Tried) -> None:
-            status.update(f"tried {tried.bytes / 1e6:.2f} MB: {tried.loss:+.2f} points lost")
-
-        if size is None:
-            return smallest_within(folder, known, loss, watch)
-        return best_that_fits(folder, known, size, watch)
 
 
 def export(

@@ -9,7 +9,7 @@ import typer
 
 from circlet import files
 from circlet.cli import options
-from circlet.cli.console import check_picture, out, print_json, write_picture
+from circlet.cli.console import check_picture, mark, out, print_json, write_picture
 from circlet.errors import DataError
 from circlet.report import Table
 from circlet.settings import Decision, NetworkSettings
@@ -114,13 +114,15 @@ def _table(described: dict[str, Any]) -> Table:
     network, training = described["network"], described["training"]
     settings = NetworkSettings(**network)
     kind = "features" if settings.takes_features else "numbers of an encoder"
+    own = [f"{name} {shown(value)}" for name, value in (described["encoder"] or {}).items()]
+    bags = ["beside a bag of words"] if settings.bag_of_words else []
     kept = described["kept_epochs"]
     decided = [Decision.from_dict(each) for each in training.get("decided", [])]
     rows: list[tuple[str, str]] = [
         *([("networks", f"{described['members']}")] if described["members"] > 1 else []),
         ("head", f"{network['head']}, loss {network['loss']}"),
         ("codes", described["codebook"]),
-        ("encoder", _encoder(settings, described["encoder"])),
+        ("encoder", ", ".join([settings.encoder, *own, *bags])),
         ("hidden layers", ", ".join(map(str, network["hidden"]))),
         ("documents", f"{described['documents_are']}, {described['n_features']:,} {kind}"),
         ("labels", f"{described['n_labels']:,}" + (", with names and URIs" if described["uris"] else "")),
@@ -136,11 +138,6 @@ def _table(described: dict[str, Any]) -> Table:
         *((f"decided, {each.name}", f"{each.shown}: {each.why}") for each in decided),
     ]
     return Table(described["model"], ("", "what"), rows)
-
-
-def _encoder(settings: NetworkSettings, own: dict[str, Any] | None) -> str:
-    words = [f"{name} {shown(value)}" for name, value in (own or {}).items()]
-    return ", ".join([settings.encoder, *words, *(["beside a bag of words"] if settings.bag_of_words else [])])
 
 
 def _threshold(threshold: float | None, training: dict[str, Any]) -> str:
@@ -176,16 +173,7 @@ def draw_history(history: list[dict[str, Any]]) -> Figure:
     last = history[-1]["epoch"]
     kept = [(record["epoch"], "kept") for record in kept_epochs(history)] or [(last, "kept: the last")]
     for epoch, word in kept:
-        axis.axvline(epoch, color="black", linewidth=1, linestyle=":")
-        late = epoch > last / 2  # then a word on the right might cross the edge
-        axis.annotate(
-            word,
-            (epoch, 1),
-            xycoords=("data", "axes fraction"),
-            textcoords="offset points",
-            xytext=(-4 if late else 4, -10),
-            ha="right" if late else "left",
-        )
+        mark(axis, epoch, word, left=epoch > last / 2)  # a word on the right might cross the edge
     for name in metrics:
         other = axis.twinx()
         draw(other, name, 100, "#d1701f")

@@ -71,9 +71,7 @@ class PartialOutput:
     def write(self, documents: Sequence[Answer]) -> None:
         """Append the results of a batch, then record them as complete."""
         content = b"".join(self.lines(documents))
-        with self.path.open("r+b" if self.bytes else "wb") as out:
-            if not self.bytes:
-                content = self.header + content
+        with self.path.open("r+b") as out:
             out.seek(self.bytes)
             out.truncate()  # a killed process may have written more than its state says
             out.write(content)
@@ -82,10 +80,8 @@ class PartialOutput:
 
     def finish(self) -> None:
         """Replace the output by the partial one."""
-        if not self.bytes:
-            self.path.write_bytes(self.header)
         with self.path.open("r+b") as out:
-            out.truncate(self.bytes or len(self.header))
+            out.truncate(self.bytes)
         self.path.replace(self.target)
         self.state.unlink(missing_ok=True)
 
@@ -109,10 +105,14 @@ def opened(output: Path, kind: str, run: Identity, *, with_uris: bool, resume: b
         if partial.state.exists():
             say(f"{partial.path}: starting again; --resume would have continued it")
         partial.remove()
+    if not partial.bytes:
+        partial.bytes = partial.path.write_bytes(partial.header)
     try:
         yield partial
     except KeyboardInterrupt:
-        if partial.documents:
+        if not partial.documents:
+            partial.remove()
+        else:
             done = f"{partial.documents:,} documents are tagged in {partial.path}"
             say(f"{done}; the same command with --resume continues")
         raise

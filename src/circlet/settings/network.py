@@ -136,14 +136,9 @@ def number(wanted: str, valid: Callable[[Any], bool]) -> Kind:
     return Kind(float, "X", wanted, lambda value: is_real(value) and valid(value))
 
 
-def share() -> Kind:
-    """A fraction below 1."""
-    return number("at least 0 and below 1", lambda value: bool(0 <= value < 1))
-
-
-def switch() -> Kind:
-    """True or false."""
-    return Kind(bool, "", "true or false", lambda value: isinstance(value, (bool, np.bool_)))
+#: A fraction below 1.
+SHARE = number("at least 0 and below 1", lambda value: bool(0 <= value < 1))
+SWITCH = Kind(bool, "", "true or false", lambda value: isinstance(value, (bool, np.bool_)))
 
 
 def shown(value: Any) -> str:
@@ -214,10 +209,8 @@ CODEBOOKS: dict[str, str] = {
 class Learned(NamedTuple):
     """The learned parameters that turn similarities into scores."""
 
-    #: A factor.
-    scale: bool
-    #: An offset for each label.
-    bias: bool
+    scale: bool  # a factor
+    bias: bool  # an offset for each label
 
 
 #: The losses of `circlet.network.losses`, and the parameters learned with them if labels have codes.
@@ -305,7 +298,7 @@ class NetworkSettings:
     bag_of_words: bool = setting(
         NETWORK,
         False,
-        switch(),
+        SWITCH,
         "Add the weighted words of texts to an encoder's vectors of them.",
         option="--bag-of-words/--no-bag-of-words",
     )
@@ -341,7 +334,7 @@ class NetworkSettings:
         "Initial weights",
         "he is He's rule for ReLU; torch is the default of torch's layers.",
     )
-    dropout: float = setting(NETWORK, 0.7, share(), "Share of hidden units dropped in training.", usual=AUTO)
+    dropout: float = setting(NETWORK, 0.7, SHARE, "Share of hidden units dropped in training.", usual=AUTO)
     #: Determines initial weights, codes, dropout and the order of the rows.
     seed: int = setting(None, 0, whole(0), "Seed of all random numbers.")
 

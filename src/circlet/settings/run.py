@@ -21,6 +21,8 @@ from circlet.settings.network import (
     NETWORK,
     OPTIMIZATION,
     OUTPUT,
+    SHARE,
+    SWITCH,
     Decision,
     Kind,
     NetworkSettings,
@@ -33,8 +35,6 @@ from circlet.settings.network import (
     optional,
     setting,
     settings_in,
-    share,
-    switch,
     whole,
 )
 
@@ -92,9 +92,7 @@ class TrainingSettings:
         number("at least 0", lambda value: bool(value >= 0)),
         "How strongly weights are pulled towards 0.",
     )
-    input_dropout: float = setting(
-        OPTIMIZATION, 0.0, share(), "Share of a document's features dropped in training."
-    )
+    input_dropout: float = setting(OPTIMIZATION, 0.0, SHARE, "Share of a document's features dropped in training.")
     precision: str = setting(
         OPTIMIZATION,
         "auto",
@@ -119,7 +117,7 @@ class TrainingSettings:
     join: bool = setting(
         OPTIMIZATION,
         False,
-        switch(),
+        SWITCH,
         "Train on the held-out rows, too, in the end.",
         "A short further epoch, at a low rate, has these rows and as many others, so that the model has learned "
         "from every row. The weights of the last epoch are then kept, whatever the metric says. Otherwise "
