@@ -92,12 +92,7 @@ TRAINING = {"torch": "torch", "sklearn": "scikit-learn"}
 
 
 def require(module: str, *, extra: str, purpose: str) -> None:
-    """Raise an error if a module is not installed, before work that needs it; nothing is imported.
-
-    Raises
-    ------
-    MissingExtraError
-    """
+    """Raise `MissingExtraError` if a module is not installed, before work that needs it; nothing is imported."""
     if find_spec(module) is None:
         raise MissingExtraError(TRAINING.get(module, module), extra=extra, purpose=purpose)
 

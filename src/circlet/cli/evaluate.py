@@ -67,7 +67,11 @@ def evaluate(
     from circlet.metrics.measures import Decisions
 
     if per_label is not None:
-        check_table(per_label)
+        if _ending(per_label) not in ("csv", "tsv", "jsonl"):
+            wanted = "wanted a name that ends in .csv, .tsv or .jsonl"
+            raise ParameterError(f"--per-label: found {per_label.name!r}; {wanted}")
+        if not per_label.parent.is_dir() or per_label.is_dir():
+            raise OutputError(f"--per-label: cannot write {per_label}; wanted a file in a folder that exists")
     tagger = options.load_tagger(model, device, threads)
     dataset = load_dataset(data if len(data) > 1 else data[0], **(read or {}))
     at, origin = tagger.labels_threshold(threshold)
@@ -119,14 +123,6 @@ def _depths(text: str) -> list[int]:
     if not depths or min(depths) < 1 or max(depths) >= 1 << 31:
         raise ParameterError(f"-k: found {text!r}; wanted integers from 1 to 2³¹ - 1, separated by commas")
     return depths
-
-
-def check_table(path: Path) -> None:
-    """Raise an error, before any work, if the format of a file is unknown or it could not be written."""
-    if _ending(path) not in ("csv", "tsv", "jsonl"):
-        raise ParameterError(f"--per-label: found {path.name!r}; wanted a name that ends in .csv, .tsv or .jsonl")
-    if not path.parent.is_dir() or path.is_dir():
-        raise OutputError(f"--per-label: cannot write {path}; wanted a file in a folder that exists")
 
 
 def write_table(
