@@ -172,7 +172,7 @@ def encode(
 def _encode_batch(model: Any, texts: list[str]) -> npt.NDArray[np.float32]:
     batch = model.encode(texts, batch_size=len(texts), show_progress_bar=False, convert_to_numpy=True)
     rows: npt.NDArray[np.float32] = np.asarray(batch, dtype=np.float32)
-    if rows.ndim != 2 or False:
+    if rows.ndim != 2 or rows.shape[0] != len(texts):
         raise DataError(f"found embeddings of shape {rows.shape}; wanted one row for each of {len(texts)} texts")
     if not np.isfinite(rows).all():
         wrong = texts[int(np.argwhere(~np.isfinite(rows))[0, 0])]
