@@ -142,20 +142,16 @@ class TestDamage:
             FeedbackLog(log.path)
         assert str(caught.value).startswith(f"{log.path}:3: found ")
 
-    def test_an_entry_twice(self, log):
+    def test_an_entry_twice_another_file_and_a_log_that_shrank(self, log):
         log.add("one", ["a"], [], "0")
-        lines = log.path.read_text().splitlines()
-        log.path.write_text("\n".join([*lines, lines[1], ""]))
-        with pytest.raises(DataError, match=r":3: found the id .* again"):
-            FeedbackLog(log.path)
-
-    def test_another_file(self, log):
-        log.path.write_text('{"text": "a fox", "labels": []}\n')
-        with pytest.raises(DataError, match=r":1: found .*; wanted .*starts a feedback log"):
-            FeedbackLog(log.path)
-
-    def test_a_log_that_shrank(self, log):
-        log.add("one", ["a"], [], "0")
+        other, lines = log.path.with_name("other.jsonl"), log.path.read_text().splitlines()
+        for content, message in (
+            ("\n".join([*lines, lines[1], ""]), r":3: found the id .* again"),
+            ('{"text": "a fox", "labels": []}\n', r":1: found .*; wanted .*starts a feedback log"),
+        ):
+            other.write_text(content)
+            with pytest.raises(DataError, match=message):
+                FeedbackLog(other)
         log.path.write_bytes(HEADER)
         with pytest.raises(DataError, match="a feedback log only grows"):
             log.entries()

@@ -161,10 +161,7 @@ def test_labels_by_hand(roots):
     price = ("package: shop", "kind: method")  # _prices is private: the price is the shop's
     assert labels == {
         "_closet.hide": ("package: python", "kind: function", "takes: box"),
-        "box.lid.shut": (
-            *("package: python", "module: box", "module: box.lid", "kind: function"),
-            "takes: box",
-        ),
+        "box.lid.shut": (*("package: python", "module: box", "module: box.lid", "kind: function"), "takes: box"),
         "shop._prices.Price": (
             *("package: shop", "kind: class"),
             *("takes: amount", "takes: currency", "takes: *rates", "takes: **options"),
@@ -301,11 +298,7 @@ def test_a_damaged_cache_is_rebuilt(builds, tmp_path, caplog, name, how):
     first = cached_pydocs(folder, builds)
     path = folder / name
     before = path.read_bytes()
-    damaged = {
-        "flip": before.replace(b'"', b"'", 1),
-        "cut": before[: len(before) // 2],
-        "empty": b"",
-    }
+    damaged = {"flip": before.replace(b'"', b"'", 1), "cut": before[: len(before) // 2], "empty": b""}
     if how == "remove":
         path.unlink()
     else:

@@ -210,7 +210,7 @@ def test_a_field_longer_than_the_csv_module_likes(tmp_path):
             ":1: found the columns 'body, labels'.*; wanted a column 'text', or --text-column",
         ),
         ("csv", b"text,labels,text\na,x,b\n", ":1: found two columns 'text'.*; wanted one"),
-        ("csv", b"text,labels\na,x\nb\n", ":3: found 1 fields.*; wanted 2, as in the header"),
+        ("csv", b"\n\ntext,labels\na,x\nb\n", ":5: found 1 fields.*; wanted 2, as in the header"),
         ("csv", b'text,labels\n"a"b,x\n', ":2: found a row that cannot be read.*; wanted quotes"),
         ("csv", b'text,labels\na,"x\ty"\n', r":2: found 'x\\ty', a label name with a tab.*; wanted one without"),
         ("csv", b"text,labels\n", ": found no documents.*; wanted at least one"),
@@ -322,6 +322,7 @@ class TestGuess:
             ["x|y"],
             ["a, b"],
             ["one", "two", "three"],
+            ["red, blue"] * 50,  # a repeated field
             [],
         ],
     )
@@ -334,18 +335,12 @@ class TestGuess:
         fields = [other, "a", "b", "a|b", "b|a", "a,b", "b,a", "x;y"]
         assert guess_separator(fields).separator == ";"
 
-    def test_a_repeated_field_is_no_evidence(self):
-        assert guess_separator(["red, blue"] * 50).separator == ";"
-
     def test_doubts(self):
         assert "look like lists" in guess_separator(["[a b]", "[c]", "d"]).doubt
         assert "look like lists" in guess_separator(["['a' 'b']", "['c']"]).doubt  # as NumPy writes them
-        assert guess_separator([f"a{n}|b{n}" for n in range(20)]).doubt.startswith(
-            "nearly every row has a label of its own"
-        )
-        assert guess_separator(["Paris, France", "Lyon, France"] * 10).doubt == ""
-        assert guess_separator([f"a{n}" for n in range(20)]).doubt == ""
-        assert guess_separator([f"a{n}, b;c" for n in range(20)]).doubt == ""
+        names = ["Paris, France", "Lyon, France"] * 10
+        for fields in (names, [f"a{n}" for n in range(20)], [f"a{n}, b;c" for n in range(20)]):
+            assert guess_separator(fields).doubt == ""
 
     @given(st.lists(st.text(alphabet="ab;|,\t []'\" ", max_size=12), max_size=8))
     def test_any_fields(self, fields):
@@ -441,12 +436,6 @@ class TestFiles:
         path.write_text('id;text;labels\n1;"one, two; three";x|y\n2;four, five;y|x\n')
         assert labels_of(path) == [("x", "y")] * 2
         assert load_dataset(path).train.texts == ["one, two; three", "four, five"]
-
-    def test_blank_lines_before_the_header(self, tmp_path):
-        path = tmp_path / "a.csv"
-        path.write_text("\n\ntext,labels\na,x\nb\n")
-        with pytest.raises(DataError, match=r"a\.csv:5: found 1 fields; wanted 2, as in the header"):
-            load_dataset(path)
 
     def test_a_row_that_is_no_list_among_lists(self, tmp_path):
         path = tmp_path / "a.csv"

@@ -82,15 +82,10 @@ class TestGrowth:
         assert scorer.n_labels == codes.n_labels == N
 
     @pytest.mark.parametrize("name", LOSSES)
-    def test_more_than_the_slots(self, name):
+    def test_more_than_the_slots_and_shrinking(self, name):
         scorer, codes = make(name, "spectral")
         with pytest.raises(ParameterError, match="train a new model"):
             scorer.grow(codes.length + 1)
-        assert scorer.n_labels == N
-
-    @pytest.mark.parametrize("name", LOSSES)
-    def test_shrinking(self, name):
-        scorer, _ = make(name, "spectral")
         with pytest.raises(ParameterError, match="found 8 labels; wanted at least the present 9"):
             scorer.grow(N - 1)
         assert scorer.n_labels == N

@@ -244,25 +244,18 @@ class TestHowManyCandidates:
     SCORES = torch.randn(6, 5000, generator=torch.Generator().manual_seed(0)).numpy() - 8
     WEIGHTS = torch.rand(5000, generator=torch.Generator().manual_seed(1), dtype=torch.float64).numpy()
 
-    def test_usually(self, ops):
-        assert ranked(gain_of(ops, 1.0, 0.0, self.WEIGHTS), self.SCORES, 5)[2] == [(6, 26)]
-
-    def test_few_are_allowed(self, ops):
+    def test_usually_with_few_allowed_or_above_the_threshold_and_in_little_memory(self, ops):
         gain = gain_of(ops, 1.0, 0.0, self.WEIGHTS)
+        assert ranked(gain, self.SCORES, 5)[2] == [(6, 26)]
         ids, _, asked = ranked(gain, self.SCORES, 5, allowed=np.arange(5000) < 3)
         assert ((ids >= 0).sum(axis=1) == 3).all()
         assert asked == [(6, 26)]
-
-    def test_few_are_above_the_threshold(self, ops):
-        gain = gain_of(ops, 1.0, 0.0, self.WEIGHTS)
         ids, _, asked = ranked(gain, self.SCORES, 5, threshold=-4.75)
         found = (ids >= 0).sum(axis=1)
         assert found.min() < 5
         np.testing.assert_array_equal(found, (self.SCORES >= -4.75).sum(axis=1).clip(max=5))
         assert asked == [(6, 26)]
-
-    def test_memory(self, ops):
-        gain, memory = gain_of(ops, 1.0, 0.0, self.WEIGHTS), np.int64(3 * 26 * module.PER_CANDIDATE)
+        memory = np.int64(3 * 26 * module.PER_CANDIDATE)
         assert ranked(gain, self.SCORES, 5, memory=memory)[2] == [(3, 26), (3, 26)]
 
 

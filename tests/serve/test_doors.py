@@ -70,11 +70,8 @@ def expected(model, options) -> Answers:
 
 @pytest.fixture(scope="module")
 def words(options) -> list[str]:
-    return [
-        "-k",
-        "4",
-        *(word for name, value in options.items() for word in (f"--{name.replace('_', '-')}", value)),
-    ]
+    given = [(f"--{name.replace('_', '-')}", value) for name, value in options.items()]
+    return ["-k", "4", *(word for pair in given for word in pair)]
 
 
 @pytest.fixture(scope="module")
