@@ -17,6 +17,7 @@ from circlet.errors import OutputError, ParameterError
 from circlet.training import StepsTaken
 
 FULL = Path("/dev/full")
+full = pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
 COMMAND = f"{sys.executable} -m circlet"
 
 
@@ -30,19 +31,21 @@ def run(words: str, buffered: bool = True) -> subprocess.CompletedProcess[str]:
 
 @pytest.mark.skipif(os.name == "nt", reason="needs a POSIX shell")
 class TestCommands:
-    @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
-    @pytest.mark.parametrize("words", ["--version", "datasets list"])
-    @pytest.mark.parametrize("buffered", [True, False])
-    def test_full(self, words, buffered):
-        finished = run(f"{COMMAND} {words} > /dev/full", buffered)
+    @pytest.mark.parametrize(
+        ("words", "buffered", "why"),
+        [
+            *(
+                pytest.param(f"{words} > /dev/full", buffered, "No space left on device", marks=full)
+                for words, buffered in [("--version", True), ("datasets list", True), ("datasets list", False)]
+            ),
+            ("datasets list >&-", True, "it is closed"),
+        ],
+    )
+    def test_full_or_closed(self, words, buffered, why):
+        finished = run(f"{COMMAND} {words}", buffered)
         assert finished.returncode == 2
-        assert finished.stderr == "circlet: cannot write to standard output: No space left on device\n"
-        assert FULL.is_char_device()
-
-    def test_closed(self):
-        finished = run(f"{COMMAND} datasets list >&-")
-        assert finished.returncode == 2
-        assert finished.stderr == "circlet: cannot write to standard output: it is closed\n"
+        assert finished.stderr == f"circlet: cannot write to standard output: {why}\n"
+        assert FULL.is_char_device() == FULL.exists()
 
     def test_no_file_takes_the_place_of_a_closed_stream(self):
         code = "import os; from circlet.cli.console import occupy_closed_streams as occupy; occupy(); "
@@ -54,7 +57,7 @@ class TestCommands:
         finished = run(f"{{ sleep 0.1; {COMMAND} datasets list; echo $? >&2; }} | true", buffered)
         assert finished.stderr == "0\n"
 
-    @pytest.mark.skipif(not FULL.exists(), reason="needs /dev/full")
+    @full
     def test_an_error_that_nobody_can_read(self):
         assert run(f"{COMMAND} info no-such-model 2> /dev/full").returncode == 2
         assert run(f"{COMMAND} info no-such-model 2>&-").returncode == 2

@@ -74,10 +74,8 @@ def test_smaller_copies_and_exports(reader, predict, works, refused, tmp_path):
 @pytest.mark.parametrize(
     ("options", "message"),
     [
-        (["--encoder", "bert"], "`encoder`: found 'bert'; wanted one of features, cnn, lstm, transformer"),
         (["--encoder", "cnn", "--char-ngrams", "3,5"], "`char_ngrams`: found (3, 5); wanted None for encoder cnn"),
         (["--encoder", "lstm", "--first-layer", "sgd"], "`first_layer`: found 'sgd'; wanted same"),
-        (["--embedding", "64"], "found `embedding` for encoder features, which has none; wanted another encoder"),
         (["--encoder", "transformer", "--embedding", "30"], "`embedding`: found 30; wanted a multiple of 4"),
         (["--encoder", "cnn", "--keep-index"], "--keep-index: found encoder cnn, which only torch can run"),
     ],

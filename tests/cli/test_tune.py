@@ -84,8 +84,7 @@ class TestTable:
         assert rows["epochs 3"][0] == "-2.00"
         assert rows["lr 9.0 (failed: the loss is not finite)"] == (None, "1/2", "", None, "5.0 s")
         assert "50.00 %" in (tune._table(study).note or "")
-
-    def test_on_a_terminal_the_winners_and_the_latest(self, study):
+        # On a terminal the winners and the latest.
         shown = [row[0] for row in tune._table(study, 4).rows]
         assert shown == ["defaults", "epochs 2", "epochs 5", "lr 9.0 (failed: the loss is not finite)"]
 
