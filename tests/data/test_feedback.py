@@ -302,5 +302,5 @@ def test_labels_with_uris():
 
 def test_rows_are_refused():
     rows = Dataset("rows", Split(sp.csr_matrix((3, 4), dtype=np.float32), Y), None, ["x", "y"])
-    with pytest.raises(DataError, match="feedback is about texts"):
+    with pytest.raises(DataError, match="feedback needs texts with named labels"):
         apply_feedback(rows, [])

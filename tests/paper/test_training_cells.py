@@ -98,7 +98,7 @@ class TestRows:
         assert TrainingCell("delicious", "paper", rows=999).load(place).train.n == 40
 
     def test_mistakes(self, place, tmp_path):
-        with pytest.raises(ParameterError, match=r"`mode` must be one of dense.*'sound'"):
+        with pytest.raises(ParameterError, match=r"`mode`: found 'sound'; wanted one of dense"):
             TrainingCell("delicious", "paper", features="sound").load(replace(place, features=tmp_path))
         folder = tmp_path / "delicious"
         folder.mkdir()

@@ -102,8 +102,7 @@ def apply_feedback(dataset: Dataset, feedback: Iterable[Entry | TextFeedback]) -
     train, names, uris = dataset.train, dataset.label_names, dataset.label_uris
     if train.texts is None or train.X is not None or names is None:
         raise DataError(
-            f"{dataset.source or dataset.name}: found {dataset.format}; feedback is about texts and labels with "
-            "names, and wanted those to learn from"
+            f"{dataset.source or dataset.name}: found {dataset.format}; feedback needs texts with named labels"
         )
     texts = {each.text: each for each in merge_feedback(feedback, names_by_uri(names, uris))}
     columns = {name: column for column, name in enumerate(names)}

@@ -1,7 +1,8 @@
 """From the outputs of heads to the scores of labels, and to the best labels.
 
 What a score is stands in two places: `Scorer.scores` for all labels, and `Scorer.top_k`, which finds the best ones
-without computing all scores. A new term of the score belongs into both; torch, NumPy and ONNX then have it.
+without computing all scores. A new term of the score must be added to both; torch, NumPy and ONNX then have it.
+The fast losses (`circlet.network.losses`), explanations and feedback repeat the formula.
 """
 
 from __future__ import annotations
@@ -47,7 +48,7 @@ class Scorer:
         return self.scores(primitives(output), output)
 
     def scores(self, ops: Any, output: Any) -> Any:
-        """Define the scores, with the primitives for the output."""
+        """Compute the scores of all labels; `ops` has the operations: NumPy's, torch's or ONNX's."""
         if self.codebook is None:
             return output
         bias = None if self.bias is None else self.bias[: self.n_labels]
@@ -85,7 +86,7 @@ class Scorer:
 
 
 class Ensemble:
-    """Scores labels by the outputs of all networks of a model; mostly it is one.
+    """Scores labels by the outputs of all networks of a model, usually only one.
 
     What a single network computes is used as it is. Of several, the score is the log-odds of the mean of their
     probabilities.

@@ -60,7 +60,7 @@ class Effort:
 
 
 #: The presets that decide open settings from the data, with more or less effort: fast takes seconds, accurate has
-#: five times the epochs, with more dropout and smaller batches.
+#: almost six times the epochs, with more dropout and smaller batches.
 EFFORTS = {
     "fast": Effort(
         epochs=4,
@@ -242,7 +242,7 @@ def batch_size(facts: Facts, effort: Effort) -> tuple[int, str]:
     """Return the number of documents per step, and the reason."""
     n = facts.documents
     if n <= SMALL_BATCHES:
-        return max(8, min(64, n // 8)), "few documents make few steps, unless these are small"
+        return max(8, min(64, n // 8)), "with few documents, small batches give more steps"
     if n > VERY_MANY:
         return 512, "many documents allow larger steps"
     if facts.few_shot and n > FEW_TEXTS:
@@ -319,7 +319,7 @@ def _min_df(facts: Facts, effort: Effort) -> tuple[int, str]:
 
 def _first_layer(facts: Facts, effort: Effort) -> tuple[str, str]:
     if not facts.adam:
-        return "same", "its rate is known only beside Adam"
+        return "same", "its learning rate was tuned only together with Adam"
     if not facts.sparse:
         return "same", "the features are dense"
     if facts.few_shot:

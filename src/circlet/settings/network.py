@@ -54,7 +54,7 @@ class Kind:
     documented: str = ""  # name of the type in docstrings; by default the type's own
     names: Collection[str] = ()  # that are valid values; may grow later
     auto: bool = False  # whether "auto" is valid as well
-    listed: bool = True  # whether the help lists the names; it takes long where packages are asked for them
+    listed: bool = True  # whether the help lists the names; False if finding them is slow
 
     @property
     def words(self) -> str:
@@ -226,7 +226,7 @@ COSINES = ("cosine", "absolute-cosine")
 
 
 class _EncoderNames(Collection[str]):
-    """`features` and all known encoders of texts; installed packages are asked only if another name is."""
+    """`features` and all known encoders of texts; installed packages are searched only for other names."""
 
     def __contains__(self, name: object) -> bool:
         return name == FEATURES or name in encoders.names()

@@ -221,7 +221,7 @@ def _places(found: npt.NDArray[np.uint8], size: int, dense: bool) -> npt.NDArray
     # Each byte skips its zeros; the last byte of a count also skips the non-zero number after them.
     places: npt.NDArray[np.intp] = np.cumsum(found.astype(np.int64) + last)[last] - 1
     if len(found) and (not last[-1] or places[-1] >= size):
-        raise ValueError(f"numbers behind the last of {size}")
+        raise ValueError(f"positions beyond the {size} numbers")
     return places
 
 

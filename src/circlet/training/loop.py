@@ -56,7 +56,7 @@ VALIDATION_LOSS = "validation_loss"
 
 
 class FinalEpoch(NamedTuple):
-    """Numbers of the held-out rows that a short, final epoch trains on, with as many others."""
+    """Row numbers of the held-out rows that a short, final epoch trains on, with as many others."""
 
     rows: npt.NDArray[np.int64]
     #: Called just before the final epoch; returns further entries for the record of the epoch before.
